@@ -1,0 +1,61 @@
+# make quickstart · make test: each does everything on a machine with Python 3.11+ and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+# Named after its content, so that a checkout which touches pyproject.toml installs nothing again.
+INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help setup quickstart test lint format schema report ui clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(INSTALLED)  ## the virtual environment with everything in it
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@rm -f $(VENV)/.installed-* && touch $@
+
+quickstart: setup  ## skills of the point robot: train, measure, draw; minutes
+	snakemake --cores $(CORES) --configfile config/quick.yaml
+	@python workflow/scripts/show.py results/quick/point
+
+test: setup lint  ## lint, types and all tests
+	pytest -n $(CORES) --dist worksteal
+
+lint: setup  ## formatting, lint and types
+	ruff format --check .
+	ruff check .
+	mypy
+	snakefmt --check Snakefile workflow
+	snakemake --lint
+
+format: setup  ## format everything
+	ruff format .
+	ruff check --fix .
+	snakefmt Snakefile workflow
+
+schema: setup  ## workflow/schemas/config.schema.yaml from disk/config.py
+	python -c 'import yaml, disk.config; print(yaml.safe_dump(disk.config.schema(), sort_keys=False), end="")' \
+	  > workflow/schemas/config.schema.yaml
+
+report: setup  ## report.html of a preset's results: make report CONFIG=config/laptop.yaml
+	snakemake --cores 1 --configfile $(or $(CONFIG),config/quick.yaml) --report report.html
+
+ui: setup  ## the MLflow UI over this project's runs
+	@test -e results/mlflow.db || { echo "results/mlflow.db is not there yet: run make quickstart first"; exit 1; }
+	@echo "MLflow: http://127.0.0.1:$(or $(PORT),5000)"
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
+	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
+
+clean:  ## remove caches, never results
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html

@@ -1,0 +1,33 @@
+# DISk: skills learned one after another, as cached and resumable artefacts.
+#   snakemake --cores 2 --configfile config/quick.yaml        the point robot, minutes
+#   snakemake --cores 2 results/ant/hausdorff.csv             one world at the paper's scale
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+configfile: "config/config.yaml"
+configfile: "config/envs.yaml"
+configfile: "config/methods.yaml"
+
+
+pathvars:
+    benchmarks="logs/benchmarks",
+
+
+# Everything runs in one environment, `make setup` or this image (--sdm apptainer).
+container: "docker://python:3.11-slim"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/figures.smk"
+
+
+rule all:
+    """Tables and figures of every environment in the configuration's runs, and MLflow filled from them."""
+    default_target: True
+    input:
+        collect("<results>/{env}/{file}", env=environments(), file=ENV_FILES),
+        branch(CONFIG.tracking.enabled, then="<results>/tracked.txt"),

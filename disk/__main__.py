@@ -1,0 +1,3 @@
+from disk.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,129 @@
+"""Checkpoints of a training that may be killed at any moment, and the lease that guards them.
+
+A checkpoint is a directory beside the training's outputs that Snakemake does not know of (it deletes
+the declared outputs of a failed job):
+
+    lease               locked by the process that trains; names it for whoever comes second
+    state.safetensors   networks, optimisers, generators, counters; written whole
+    replay.bin          raw replay rows, only ever appended to
+    progress.csv        the training curve so far, for whoever wants to watch
+
+It is stamped with a hash of the job and its inputs, and only continued by the very same job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from disk.files import ArtefactError, load_tensors, save_tensors
+from disk.replay import Columns, Replay, append_rows, read_rows
+
+
+class LeaseError(RuntimeError):
+    """Another process is training this already."""
+
+
+class Lease:
+    """An exclusive lock on a directory; the kernel frees it when its process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "lease"
+        while True:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a+")
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.seek(0)
+                owner = self._file.read().strip() or "another process"
+                self._file.close()
+                raise LeaseError(
+                    f"{directory}: is being written by {owner}. Wait for it, or stop it and run the same command again."
+                ) from None
+            # The previous holder may have finished and removed the directory between open and lock.
+            if self.path.exists() and os.fstat(self._file.fileno()).st_ino == self.path.stat().st_ino:
+                break
+            self._file.close()
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class Checkpoint:
+    """Saves and restores one training. Hold it open for as long as the training runs."""
+
+    def __init__(self, directory: Path, stamp: str) -> None:
+        self.directory, self.stamp = directory, stamp
+        self._lease = Lease(directory)
+        self._state, self._rows = directory / "state.safetensors", directory / "replay.bin"
+        self._saved = 0  # rows in replay.bin that the state speaks of
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
+        """State and metadata of the last save, or why there is nothing to go on from."""
+        if not (self._state.exists() and self._rows.exists()):
+            self._clear()
+            return ""
+        try:
+            tensors, meta = load_tensors(self._state)
+        except ArtefactError as error:
+            self._clear()
+            return f"starting over: {error}"
+        if meta.get("stamp") != self.stamp:
+            self._clear()
+            return f"starting over: {self.directory} was made with other settings or other earlier skills"
+        if self._rows.stat().st_size < meta["bytes"]:
+            self._clear()
+            return f"starting over: {self._rows} is shorter than its checkpoint says"
+        self._saved = int(meta["rows"])
+        return tensors, meta
+
+    def load_replay(self, replay: Replay, columns: Columns) -> None:
+        size = 4 * columns.width
+        with self._rows.open("r+b") as file:
+            file.truncate(self._saved * size)  # rows that were appended after the last save
+        kept = min(self._saved, replay.capacity)
+        replay.added += self._saved - kept
+        replay.extend(read_rows(self._rows, columns, self._saved - kept, kept))
+
+    def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], replay: Replay, inherited: int) -> None:
+        """Append the new rows, then put the state that speaks of them in place."""
+        own = replay.added - inherited
+        with self._rows.open("ab") as file:
+            append_rows(file, replay, inherited + self._saved)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        save_tensors(self._state, tensors, {**meta, "stamp": self.stamp, "rows": own, "bytes": size})
+        self._saved = own
+
+    def remove(self) -> None:
+        """The training is done and its outputs are in place."""
+        shutil.rmtree(self.directory)
+        self._lease.release()
+
+    def close(self) -> None:
+        self._lease.release()
+
+    def _clear(self) -> None:
+        for path in self.directory.iterdir():
+            if path.name != "lease":
+                path.unlink()
+
+
+def stamp(job: str, inputs: Mapping[str, str]) -> str:
+    """Identity of a training: its job and the checksums of what it reads."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,236 @@
+"""The command line: `python -m disk …`.
+
+`train`, `evaluate`, `track` and `doctor` are for people and need no Snakemake; `train-skill`,
+`train-joint` and `bundle` are what the workflow's rules call. Everything heavy is imported after the
+arguments are read, so that `--help` answers at once and the number of threads is set before torch loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("disk")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    _log_to(arguments.log)
+    _use_threads(arguments.threads)
+    return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Call the command; what a user can mend is said in a line, without a traceback."""
+    from disk.config import ConfigError
+
+    try:
+        arguments.call(arguments)
+    except ConfigError as error:
+        log.error("%s", error)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        expected = {"ArtefactError": 1, "NotFiniteError": 1, "TrackingError": 1, "LeaseError": 75}
+        name = type(error).__name__
+        if name == "Interrupted":
+            log.warning("%s. Run the same command again to go on.", error)
+            return 128 + int(getattr(error, "signum", 15))
+        if name not in expected:
+            log.exception("unexpected %s", name)
+            return 1
+        log.error("%s", error)
+        return expected[name]
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m disk", description="Learn skills without rewards, one after another.")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--threads", type=int, default=1, help="threads to use (default: 1)")
+    common.add_argument("--log", type=Path, help="write messages to this file too")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, call: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, parents=[common], help=text, description=text)
+        sub.set_defaults(call=call)
+        return sub
+
+    train = command("train", _train, "train a run, going on from what is there")
+    train.add_argument("env")
+    train.add_argument("method", nargs="?", default="disk")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--skills", type=int, help="stop after this many skills")
+    _add_config(train)
+
+    evaluate = command("evaluate", _evaluate, "roll out a run's skills, measure them and draw their paths")
+    evaluate.add_argument("run", type=Path, help="e.g. results/point/disk/seed0")
+    _add_config(evaluate)
+
+    track = command("track", _track, "fill MLflow from results on disk; what is there already is left alone")
+    track.add_argument("results", type=Path, nargs="?", default=Path("results"))
+    track.add_argument("--uri", help="tracking store (default: MLFLOW_TRACKING_URI, then the configuration's)")
+    track.add_argument("--follow", type=Path, metavar="SKILL", help=argparse.SUPPRESS)
+    track.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    track.add_argument("--interval", type=float, default=10.0, help=argparse.SUPPRESS)
+    track.add_argument("--lenient", action="store_true", help="report an unreachable store, but succeed")
+
+    doctor = command("doctor", _doctor, "what this machine has; with a path, the state of the results there")
+    doctor.add_argument("results", type=Path, nargs="?")
+    _add_config(doctor)
+
+    skill = command("train-skill", _train_skill, "one skill of a chain (called by the workflow)")
+    skill.add_argument("--job", required=True, help="the skill's settings as JSON")
+    skill.add_argument("--earlier", type=Path, nargs="*", default=[], help="policies of the skills before it, in order")
+    skill.add_argument("--out", type=Path, required=True, help="the policy to write; its other files go beside it")
+
+    joint = command("train-joint", _train_joint, "all skills of a run at once (called by the workflow)")
+    joint.add_argument("--job", required=True, help="the run's settings as JSON")
+    joint.add_argument("--out", type=Path, required=True, help="the file of skills to write")
+
+    bundle = command("bundle", _bundle, "the skills of a chain as one file (called by the workflow)")
+    bundle.add_argument("policies", type=Path, nargs="+")
+    bundle.add_argument("--out", type=Path, required=True)
+    return top
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--configfile", type=Path, nargs="+", default=[], help="presets over config/config.yaml")
+    command.add_argument("--results", type=Path, help="where results go (default: the configuration's)")
+
+
+def _log_to(path: Path | None) -> None:
+    log.setLevel(logging.INFO)
+    log.handlers.clear()
+    form = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    # On a terminal the bar says what the minute's line says: leave only what needs attention.
+    handlers[0].setLevel(logging.WARNING if sys.stderr.isatty() and path else logging.INFO)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(path))
+    for handler in handlers:
+        handler.setFormatter(form)
+        log.addHandler(handler)
+
+
+def _use_threads(threads: int) -> None:
+    """Exactly these threads, for every library; more than one a job slows a shared machine tenfold."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def _configure_torch(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_num_interop_threads(1)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic products on CUDA need it
+    torch.use_deterministic_algorithms(True)
+
+
+def _settings() -> tuple[Any, Any]:
+    """Runtime and tracking: from the workflow, which hands them over in DISK_RUNTIME, or the configuration.
+
+    They are no parameters of a rule, because a changed parameter retrains.
+    """
+    from disk.config import Runtime, Tracking, load
+
+    if "DISK_RUNTIME" in os.environ:
+        given = json.loads(os.environ["DISK_RUNTIME"])
+        return Runtime.model_validate(given["runtime"]), Tracking.model_validate(given["tracking"])
+    config = load()
+    return config.runtime, config.tracking
+
+
+def _mirrored(out: Path, tracking: Any) -> AbstractContextManager[Any]:
+    if not tracking.enabled:
+        return nullcontext()
+    from disk.tracking import Sidecar, resolve_uri
+
+    return Sidecar(out, resolve_uri(tracking.uri), tracking.live_after_seconds, tracking.interval_seconds)
+
+
+def _train_skill(arguments: argparse.Namespace) -> None:
+    from disk.config import SkillJob
+    from disk.train import learn_skill
+
+    _configure_torch(arguments.threads)
+    runtime, tracking = _settings()
+    job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
+    with _mirrored(out, tracking):
+        learn_skill(job, [policy.parent for policy in arguments.earlier], out, runtime)
+
+
+def _train_joint(arguments: argparse.Namespace) -> None:
+    from disk.config import JointJob
+    from disk.train import learn_jointly
+
+    _configure_torch(arguments.threads)
+    learn_jointly(JointJob.model_validate_json(arguments.job), arguments.out)
+
+
+def _bundle(arguments: argparse.Namespace) -> None:
+    from disk.runs import bundle_run
+
+    bundle_run(arguments.policies, arguments.out)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.runs import results_root, train_run
+
+    config = load(*arguments.configfile)
+    _configure_torch(arguments.threads)
+    root = arguments.results or results_root(config)
+    run = train_run(
+        config,
+        root,
+        arguments.env,
+        arguments.method,
+        arguments.seed,
+        skills=arguments.skills,
+        watch=lambda out: _mirrored(out, config.tracking),
+    )
+    print(f"{run}: trained. Next: python -m disk evaluate {run}")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.runs import evaluate_run
+
+    _configure_torch(arguments.threads)
+    print(evaluate_run(load(*arguments.configfile), arguments.run))
+
+
+def _track(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.tracking import TrackingError, follow, mirror, resolve_uri
+
+    uri = arguments.uri or resolve_uri(load().tracking.uri)
+    if arguments.follow:
+        follow(arguments.follow, uri, arguments.interval, arguments.parent)
+        return
+    try:
+        print(mirror(arguments.results, uri))
+    except TrackingError as error:
+        if not arguments.lenient:
+            raise
+        log.warning("%s. Training and results are not affected; later: python -m disk track results/", error)
+
+
+def _doctor(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.doctor import machine, results
+
+    print(machine())
+    if arguments.results:
+        print(results(load(*arguments.configfile), arguments.results))

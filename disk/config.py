@@ -1,0 +1,514 @@
+"""The configuration, typed and checked.
+
+The YAML files under ``config/`` hold every number; this module says which keys there are, what they
+mean and which values make sense. Two kinds of model live here: `Config`, what a user writes, and the
+jobs (`SkillJob`, `JointJob`), the part of it that one training depends on. A job's canonical JSON is
+the parameter that Snakemake compares and the text that a checkpoint is stamped with, so nothing may
+enter a job that does not change its result: device, threads, logging and tracking are `Runtime`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PROJECT = Path(__file__).resolve().parent.parent
+DEFAULT_FILES = tuple(PROJECT / "config" / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names key, value and expectation."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, use_attribute_docstrings=True)
+
+    def canonical(self) -> str:
+        """Sorted JSON: equal configurations give equal text, whatever the order of their keys."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+M = TypeVar("M", bound=Model)
+
+
+class Coordinates(Model):
+    """Where in a world the agent is. Exactly one source; one or two numbers from it."""
+
+    qpos: list[NonNegativeInt] | None = None
+    """Indices into MuJoCo's generalised positions, e.g. [0, 1]. Exact right after a step."""
+    com: list[Literal["x", "y", "z"]] | None = None
+    """Axes of the whole body's centre of mass, for bodies whose root oscillates."""
+    info: list[str] | None = None
+    """Keys of the `info` dictionary that the environment's step returns."""
+    observation: list[NonNegativeInt] | None = None
+    """Indices into the observation, for environments that are not MuJoCo's."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Coordinates:
+        given = [name for name, value in self if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of qpos, com, info, observation; given: {given or 'none'}")
+        if not 1 <= len(self.entries) <= 2:
+            raise ValueError(f"{given[0]} must list one or two coordinates, not {len(self.entries)}")
+        return self
+
+    @property
+    def source(self) -> str:
+        return next(name for name, value in self if value is not None)
+
+    @property
+    def entries(self) -> list[Any]:
+        return list(getattr(self, self.source))
+
+
+class World(Model):
+    """How an environment is built and projected: all of an environment that training sees."""
+
+    id: str
+    """A registered Gymnasium id."""
+    kwargs: dict[str, Any] = {}
+    """Passed to `gymnasium.make`."""
+    position: Coordinates
+    """The agent's place, from which trajectories are drawn and endpoints measured."""
+    sigma: Literal["velocity"] | Coordinates = "velocity"
+    """σ, the projection that rewards are computed in: the position's velocity, or coordinates of their own."""
+    horizon: PositiveInt
+    """Length of a training episode."""
+
+
+class Environment(World):
+    """A row of envs.yaml: a world, its schedule and how it is evaluated."""
+
+    test_horizon: PositiveInt
+    """Length of an evaluation episode."""
+    skills: PositiveInt
+    """How many skills a run learns."""
+    steps: NonNegativeInt | list[NonNegativeInt]
+    """Environment steps a skill: one number for all, or a list with one entry a skill."""
+    first_alpha: NonNegativeFloat
+    """α of the first skill's reward, bonus - α r_c."""
+    alive_bonus: float = 1.0
+    """The constant in the first skill's reward."""
+    replay_capacity: PositiveInt = 2_000_000
+    """Transitions kept; the oldest go first."""
+    sac: dict[str, Any] = {}
+    """SAC settings that this environment sets differently."""
+
+    @model_validator(mode="after")
+    def _one_entry_a_skill(self) -> Environment:
+        if isinstance(self.steps, list) and len(self.steps) != self.skills:
+            raise ValueError(
+                f"steps lists {len(self.steps)} entries, but skills is {self.skills}: "
+                "give one entry a skill, or a single number for all"
+            )
+        return self
+
+    def steps_of(self, skill: int) -> int:
+        return self.steps[skill] if isinstance(self.steps, list) else self.steps
+
+    def world(self) -> World:
+        return World(**{name: getattr(self, name) for name in World.model_fields})
+
+
+class Sac(Model):
+    """Soft actor-critic."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of actor and critics."""
+    batch_size: PositiveInt
+    discount: Annotated[float, Field(ge=0.0, lt=1.0)]
+    learning_rate: PositiveFloat
+    """Of actor, critics and temperature (Adam)."""
+    target_momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """τ: the share of the critic that its target takes over at a target update."""
+    target_every: PositiveInt
+    """Updates between target updates."""
+    actor_every: PositiveInt
+    """Updates between updates of actor and temperature."""
+    temperature: PositiveFloat
+    """The entropy temperature at the start; it is learned."""
+    target_entropy: float | None = None
+    """What the temperature steers the entropy to; null: minus the number of actions."""
+    log_std_bounds: tuple[float, float]
+    """Bounds that a tanh maps the log standard deviation into."""
+    seed_steps: NonNegativeInt
+    """Steps with uniform actions and no updates at the start of each skill."""
+    updates_per_step: PositiveFloat
+    """Gradient updates for each environment step; may be below 1."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Sac:
+        if not self.log_std_bounds[0] < self.log_std_bounds[1]:
+            raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {list(self.log_std_bounds)}")
+        return self
+
+
+class Incremental(Model):
+    """DISk's reward, r = -α·r_c + β·r_d."""
+
+    neighbours: PositiveInt
+    """k: the distance to the k-th nearest neighbour is measured."""
+    recent_states: PositiveInt
+    """Size of BUF, the skill's own most recent projected states."""
+    past_batch: PositiveInt
+    """Size of 𝒯_b, drawn from the earlier skills' states for each update."""
+    past_states: PositiveInt
+    """States collected from each finished skill under its mode action; together they are 𝒯."""
+    alpha: NonNegativeFloat
+    """Weight of the consistency penalty on top of its normalisation."""
+    beta: NonNegativeFloat
+    """Weight of the diversity reward on top of its normalisation."""
+    second_beta: Literal["replay", "one"]
+    """β of the second skill, which has no predecessor with an r_d: measured on the replay, or 1."""
+    anneal: Literal["tanh", "signed", "none"]
+    """How α grows over a skill: from 0 (tanh), from -α as in the released code (signed), not at all."""
+    mean_floor: PositiveFloat
+    """Means of r_c and r_d are clamped here before they are inverted."""
+
+
+class Method(Model):
+    """A row of methods.yaml."""
+
+    objective: Literal["disk", "none"]
+    policies: Literal["independent"]
+    schedule: Literal["incremental", "uniform"]
+    reuse_replay: bool = True
+    """A new skill starts with the earlier skills' transitions, relabelled."""
+    replay_keep: Share = 1.0
+    """Share of the inherited transitions that is kept, drawn without replacement."""
+    steps: NonNegativeInt | None = None
+    """Total budget of a joint method; null: that of the environment's schedule."""
+    settings: dict[str, Any] = {}
+    """Settings of the objective that this method sets differently."""
+    sac: dict[str, Any] = {}
+    """SAC settings that this method sets differently."""
+
+    @property
+    def incremental(self) -> bool:
+        return self.schedule == "incremental"
+
+    @model_validator(mode="after")
+    def _rows_that_exist(self) -> Method:
+        if self.objective == "none" and (self.incremental or self.steps != 0):
+            raise ValueError("objective none learns nothing: it needs schedule uniform and steps 0")
+        if self.objective == "disk" and not self.incremental:
+            raise ValueError("objective disk needs schedule incremental")
+        return self
+
+
+class RunGroup(Model):
+    """Environments × methods × seeds that belong to `rule all`."""
+
+    envs: list[Name]
+    methods: list[Name]
+    seeds: list[NonNegativeInt] | None = None
+    """Null: the config's seeds."""
+
+
+class Evaluation(Model):
+    episodes: PositiveInt
+    """Episodes a skill, with deterministic actions and their own seeds."""
+    drawn: PositiveInt
+    """How many of them the figures draw."""
+    seed: NonNegativeInt
+    """Start of the evaluation's own seeds, apart from training's."""
+
+
+class Tracking(Model):
+    """MLflow, a mirror of results/."""
+
+    enabled: bool
+    uri: str
+    """Tracking store; the environment variable MLFLOW_TRACKING_URI wins."""
+    live_after_seconds: NonNegativeFloat
+    """A training that lasts longer than this is mirrored while it runs; shorter ones when they are done."""
+    interval_seconds: PositiveFloat
+    """Seconds between two looks at a training's curve."""
+
+
+class Runtime(Model):
+    """How a job runs, as opposed to what it computes. Changing any of this retrains nothing."""
+
+    device: str
+    """`auto`: CUDA when there is one, otherwise the CPU; or a torch device."""
+    checkpoint_minutes: PositiveFloat
+    """The most that a kill can cost."""
+    log_every: PositiveInt
+    """Environment steps between two rows of progress.csv."""
+
+
+class Config(Model):
+    """All of the configuration: config.yaml, envs.yaml, methods.yaml and a preset over them."""
+
+    seeds: list[NonNegativeInt]
+    runs: list[RunGroup]
+    environments: dict[Name, Environment]
+    methods: dict[Name, Method]
+    sac: Sac
+    disk: Incremental
+    evaluation: Evaluation
+    tracking: Tracking
+    runtime: Runtime
+    threads: PositiveInt
+    """Threads of a training job. One is fastest unless a job has the machine to itself."""
+    retrain_on_code_change: bool
+    """Retrain skills that were made by other code than today's."""
+    pathvars: dict[str, str] = {}
+    """Where a preset writes: results, logs, benchmarks (Snakemake's own key)."""
+
+    @model_validator(mode="after")
+    def _known_names(self) -> Config:
+        for g, group in enumerate(self.runs):
+            for field, table in (("envs", self.environments), ("methods", self.methods)):
+                for name in getattr(group, field):
+                    if name not in table:
+                        known = ", ".join(sorted(table))
+                        raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
+        for name, environment in self.environments.items():
+            _changed(self.sac, environment.sac, f"environments.{name}.sac")
+        for name, method in self.methods.items():
+            _changed(self.sac, method.sac, f"methods.{name}.sac")
+            _changed(self.disk, method.settings, f"methods.{name}.settings")
+        for group in self.runs:
+            for env in group.envs:
+                for name in group.methods:
+                    self._enough_steps(env, name)
+        return self
+
+    def _enough_steps(self, env: str, method: str) -> None:
+        if self.methods[method].incremental:
+            environment, seed_steps = self.environments[env], self.sac_of(env, method).seed_steps
+            for skill in range(environment.skills):
+                if environment.steps_of(skill) <= seed_steps:
+                    raise ValueError(
+                        f"environments.{env}.steps: {environment.steps_of(skill)}: expected more than the "
+                        f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
+                    )
+
+    def sac_of(self, env: str, method: str) -> Sac:
+        settings = _changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
+        return _changed(settings, self.methods[method].sac, f"methods.{method}.sac")
+
+    def environment(self, name: str) -> Environment:
+        return self.environments[_known(self.environments, name, "environment")]
+
+    def method(self, name: str) -> Method:
+        return self.methods[_known(self.methods, name, "method")]
+
+    def seeds_of(self, group: RunGroup) -> list[int]:
+        return group.seeds if group.seeds is not None else self.seeds
+
+    def skill_job(self, env: str, method: str, seed: int, skill: int) -> SkillJob:
+        """What training `skill` (counted from 0) depends on, and nothing else."""
+        environment, row = self.environment(env), self.method(method)
+        if not row.incremental:
+            raise ConfigError(f"methods.{method}: its skills are learned together, not one after another")
+        if skill >= environment.skills:
+            raise ConfigError(f"environments.{env}.skills: {environment.skills}: there is no skill {skill:02d}")
+        self._enough_steps(env, method)
+        first = skill == 0
+        inherits = row.reuse_replay and not first
+        return SkillJob(
+            env=env,
+            world=environment.world(),
+            seed=seed,
+            skill=skill,
+            steps=environment.steps_of(skill),
+            sac=self.sac_of(env, method),
+            objective=_changed(self.disk, row.settings, f"methods.{method}.settings"),
+            first_alpha=environment.first_alpha if first else None,
+            alive_bonus=environment.alive_bonus if first else None,
+            replay_capacity=environment.replay_capacity,
+            replay_keep=row.replay_keep if inherits else None,
+            code=code_hash() if self.retrain_on_code_change else None,
+        )
+
+    def evaluation_job(self, env: str) -> EvaluationJob:
+        environment = self.environment(env)
+        return EvaluationJob(
+            env=env, world=environment.world(), horizon=environment.test_horizon, evaluation=self.evaluation
+        )
+
+    def joint_job(self, env: str, method: str, seed: int) -> JointJob:
+        environment, row = self.environment(env), self.method(method)
+        if row.incremental:
+            raise ConfigError(f"methods.{method}: its skills are learned one after another, not together")
+        return JointJob(
+            env=env,
+            world=environment.world(),
+            seed=seed,
+            skills=environment.skills,
+            sac=self.sac_of(env, method),
+            code=code_hash() if self.retrain_on_code_change else None,
+        )
+
+
+class EvaluationJob(Model):
+    """Everything the rollouts of a run depend on besides its skills."""
+
+    env: Name
+    world: World
+    horizon: PositiveInt
+    evaluation: Evaluation
+
+
+class SkillJob(Model):
+    """Everything the training of one skill depends on besides the earlier skills' files."""
+
+    env: Name
+    world: World
+    seed: int
+    skill: NonNegativeInt
+    steps: NonNegativeInt
+    sac: Sac
+    objective: Incremental
+    first_alpha: float | None
+    alive_bonus: float | None
+    replay_capacity: PositiveInt
+    replay_keep: Share | None
+    """Null: nothing is inherited."""
+    code: str | None = None
+
+
+class JointJob(Model):
+    """Everything a method whose skills are made together depends on."""
+
+    env: Name
+    world: World
+    seed: int
+    skills: PositiveInt
+    sac: Sac
+    code: str | None = None
+
+
+def _changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
+    """Settings with some of them changed; a fault names the place of the change."""
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **changes})
+    except ValidationError as error:
+        raise ValueError(_explain(error, prefix=where, model=type(settings))) from None
+
+
+def _known(table: Mapping[str, Any], name: str, what: str) -> str:
+    if name not in table:
+        raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(sorted(table))}")
+    return name
+
+
+def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged key by key, everything else is replaced: what Snakemake does to config files."""
+    merged = dict(base)
+    for key, value in extra.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """Check a merged configuration; every fault is reported with its path, value and expectation."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"the configuration is not usable:\n{_explain(error)}") from None
+
+
+def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
+    """Read the project's configuration files and the presets over them."""
+    import yaml
+
+    raw: dict[str, Any] = {}
+    for path in (*files, *map(Path, presets)):
+        try:
+            content = yaml.safe_load(Path(path).read_text())
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from None
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")
+        raw = merge(raw, content)
+    return parse(raw)
+
+
+def _explain(error: ValidationError, prefix: str = "", model: type[Model] = Config) -> str:
+    """One line a fault: `environments.ant.steps: -5: input should be …`."""
+    lines = []
+    for fault in error.errors():
+        # Besides keys and indices, pydantic's location names the branch of a union it tried.
+        location = [part for part in fault["loc"] if not str(part).startswith(UNION_BRANCHES)]
+        path = ".".join(filter(None, [prefix, *map(str, location)]))
+        message, value = fault["msg"].removeprefix("Value error, "), fault["input"]
+        if fault["type"] == "extra_forbidden":
+            message = f"unknown key; {_nearest(location, model)}"
+        elif fault["type"] == "missing":
+            message = "missing, and it has no default"
+        elif fault["type"] != "value_error":
+            message = f"{value!r}: {message[:1].lower()}{message[1:]}{_hint(value)}"
+        lines.append(f"{path}: {message}" if path else message)
+    return "\n".join(dict.fromkeys(lines))
+
+
+UNION_BRANCHES = ("list[", "function-", "constrained", "int", "literal[", "Coordinates")
+
+
+def _hint(value: Any) -> str:
+    looks_numeric = isinstance(value, str) and value.replace(".", "").replace("-", "").replace("e", "").isdigit()
+    return " (YAML reads 5e5 as text: write 500_000 or 5.0e+5)" if looks_numeric else ""
+
+
+def _nearest(location: list[int | str], model: Any) -> str:
+    """The keys that would have been right at this place, or the one that was probably meant."""
+    import difflib
+
+    for part in location[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            continue  # a name in a table, or an index: the model stays
+        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
+    keys = sorted(model.model_fields)
+    similar = difflib.get_close_matches(str(location[-1]), keys, n=1)
+    return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(keys)}"
+
+
+def code_hash() -> str:
+    """A hash of the code that decides what is learned; comments and docstrings do not count."""
+    import ast
+
+    package = Path(__file__).resolve().parent
+    algorithm = ["networks.py", "sac.py", "replay.py", "seeds.py", "train.py", "rollout.py"]
+    files = [package / name for name in algorithm]
+    files += sorted([*package.glob("objectives/*.py"), *package.glob("envs/*.py")])
+    digest = hashlib.sha256()
+    for path in files:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str() as text)) if text:
+                    node.value.value = ""
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:16]
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of `Config`, which Snakemake validates the merged config files against."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}

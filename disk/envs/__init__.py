@@ -1,0 +1,154 @@
+"""Worlds: any Gymnasium environment plus its projection σ.
+
+`make` builds the environment a row of envs.yaml describes. Its `info` carries two more entries at every
+step: `position`, where the agent is, and `sigma`, the projection that rewards are computed in (by
+default the velocity of the position: difference over a step, divided by the step's length).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from disk.config import ConfigError, Coordinates, World
+
+gymnasium.register(id="disk/Point-v0", entry_point="disk.envs.point:PointEnv", max_episode_steps=1000)
+
+
+def make(world: World, *, horizon: int | None = None, **kwargs: Any) -> Projected:
+    """Build a world; `horizon` replaces the training episode's length, `kwargs` go to the environment."""
+    try:
+        with _quiet():
+            env = gymnasium.make(
+                world.id,
+                max_episode_steps=horizon or world.horizon,
+                disable_env_checker=True,
+                **{**world.kwargs, **kwargs},
+            )
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"id: {world.id!r}: {error}") from None
+    except TypeError as error:
+        raise ConfigError(f"kwargs: {world.kwargs}: {world.id} does not take them: {error}") from None
+    return Projected(env, world)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Build without Gymnasium's notices of newer versions and MuJoCo's of `settotalmass`.
+
+    MuJoCo would also write MUJOCO_LOG.TXT into the working directory: that stays off for good.
+    """
+    import mujoco
+
+    log = mujoco.MjLogConfig.get()
+    log.logto_file = 0
+    console, log.logto_console = log.logto_console, 0
+    log.set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            log.logto_console = console
+            log.set()
+
+
+class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
+    """Adds `position` and `sigma` to `info`, and checks early that the world can provide them."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], world: World) -> None:
+        super().__init__(env)
+        space, actions = env.observation_space, env.action_space
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise ConfigError(f"{world.id}: observations must be a flat Box, not {space}")
+        if not isinstance(actions, gymnasium.spaces.Box) or not actions.is_bounded() or len(actions.shape) != 1:
+            raise ConfigError(f"{world.id}: actions must be a flat, bounded Box, not {actions}")
+        self.world = world
+        self.observation_size, self.action_size = space.shape[0], actions.shape[0]
+        self.action_low = actions.low.astype(np.float32)
+        self.action_range = (actions.high - actions.low).astype(np.float32)
+        self.dt = float(getattr(env.unwrapped, "dt", 1.0))
+        self._position = np.zeros(len(world.position.entries))
+        self.sigma_size = len((world.position if world.sigma == "velocity" else world.sigma).entries)
+        self._try_out()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._position = self._read(self.world.position, obs, info, reset=True)
+        sigma = np.zeros(self.sigma_size) if self.world.sigma == "velocity" else None
+        if sigma is None:
+            sigma = self._read(self.world.sigma, obs, info, reset=True)
+        return obs, {**info, "position": self._position, "sigma": sigma}
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        before, self._position = self._position, self._read(self.world.position, obs, info)
+        if self.world.sigma == "velocity":
+            sigma = (self._position - before) / self.dt
+        else:
+            sigma = self._read(self.world.sigma, obs, info)
+        info["position"], info["sigma"] = self._position, sigma
+        return obs, reward, terminated, truncated, info
+
+    def to_native(self, action: np.ndarray) -> np.ndarray:
+        """From [-1, 1], which policies speak, to the environment's own bounds."""
+        return self.action_low + (action + 1.0) * 0.5 * self.action_range
+
+    def _read(self, source: Any, obs: np.ndarray, info: dict[str, Any], reset: bool = False) -> np.ndarray:
+        coordinates: Coordinates = source
+        entries = coordinates.entries
+        if coordinates.source == "qpos":
+            return np.array(self._data().qpos[entries])
+        if coordinates.source == "com":
+            return self._centre_of_mass()[["xyz".index(axis) for axis in entries]]
+        if coordinates.source == "observation":
+            return np.asarray(obs, dtype=np.float64)[entries]
+        if reset and any(key not in info for key in entries):
+            return np.zeros(len(entries))  # many environments fill `info` in step only
+        return np.array([info[key] for key in entries], dtype=np.float64)
+
+    def _centre_of_mass(self) -> np.ndarray:
+        # After mj_step positions of bodies lag one substep behind qpos: run the kinematics again first.
+        import mujoco
+
+        model, data = self.env.unwrapped.model, self._data()  # type: ignore[attr-defined]
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        return np.array(data.subtree_com[1])  # body 0 is the world, 1 the robot
+
+    def _data(self) -> Any:
+        return self.env.unwrapped.data  # type: ignore[attr-defined]
+
+    def _try_out(self) -> None:
+        """One step, so that a projection that cannot work is refused before hours are spent."""
+        obs, _ = self.env.reset(seed=0)
+        middle = self.action_low + 0.5 * self.action_range
+        obs, _, _, _, info = self.env.step(middle)
+        for field in ("position", "sigma"):
+            coordinates = getattr(self.world, field)
+            if coordinates == "velocity":
+                continue
+            self._check(field, coordinates, np.asarray(obs), info)
+
+    def _check(self, field: str, coordinates: Coordinates, obs: np.ndarray, info: dict[str, Any]) -> None:
+        where, entries = f"{self.world.id}: {field}.{coordinates.source}", coordinates.entries
+        if coordinates.source == "info":
+            missing = [key for key in entries if key not in info]
+            if missing:
+                known = ", ".join(sorted(k for k, v in info.items() if np.isscalar(v))) or "none"
+                raise ConfigError(f"{where}: {missing[0]!r} is not in the environment's info; there are: {known}")
+            return
+        if coordinates.source == "observation":
+            size = len(obs)
+        elif hasattr(self.env.unwrapped, "data"):
+            size = len(self._data().qpos)
+        else:
+            raise ConfigError(f"{where}: {self.world.id} is not a MuJoCo environment; use info or observation")
+        outside = [index for index in entries if isinstance(index, int) and index >= size]
+        if outside:
+            raise ConfigError(f"{where}: index {outside[0]} is too large; there are {size} entries")

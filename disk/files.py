@@ -1,0 +1,102 @@
+"""Files, written whole and read with care.
+
+Every file is written under a temporary name in its own folder, flushed to the disk and renamed, so that
+a crash leaves the old file or the new one, never half of one. Tensors are safetensors with a single
+metadata key, `disk`, holding sorted JSON (several keys would be written in random order).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+
+class ArtefactError(RuntimeError):
+    """A file of an earlier job that is missing, damaged or of another kind; the message names it."""
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that appears under its name only when all of it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_text(path: Path, text: str) -> None:
+    with whole(path) as file:
+        file.write(text.encode())
+
+
+def save_json(path: Path, content: Mapping[str, Any]) -> None:
+    save_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
+    if not isinstance(content, dict):
+        raise ArtefactError(f"{path}: expected a JSON object; delete it and run the same command again")
+    return content
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    data = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        metadata={"disk": json.dumps(meta, sort_keys=True)},
+    )
+    with whole(path) as file:
+        file.write(data)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata; a damaged file is an error that names it and says what to do."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            # Copies: the mapped file's alignment could change the last bits of a product.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            meta = json.loads((file.metadata() or {}).get("disk", "null"))
+    except FileNotFoundError:
+        raise ArtefactError(f"{path}: does not exist") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
+    if not isinstance(meta, dict):
+        raise ArtefactError(f"{path}: has no `disk` metadata, so this project did not write it")
+    return tensors, meta
+
+
+def checksum(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None

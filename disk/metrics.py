@@ -1,0 +1,199 @@
+"""What is measured of skills, all of it from their rollouts (columns skill, episode, step, x, y).
+
+The paper's number is the mean Hausdorff distance between the terminal positions of a skill and those of all
+others. It is symmetric, so one far skill raises the value of every other: it is never reported alone, but
+with isolation (one-sided), distance, spread, consistency and coverage. An episode with a position that is
+not finite is left out whole, as the simulation broke down somewhere in it; a skill without any sound episode
+is NaN. Where a world has one coordinate, y is 0 and all of this still holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.spatial.distance import cdist, directed_hausdorff
+from scipy.stats import bootstrap
+
+log = logging.getLogger("disk")
+
+METRICS = ("hausdorff", "isolation", "distance", "spread", "consistency")
+"""The metrics of a skill."""
+RUN = -1
+"""In the column `skill`: the metric belongs to the run as a whole (coverage)."""
+
+Run = tuple[str, int, pd.DataFrame]
+"""Method, seed, and the run's metrics.csv: columns condition, skill, metric, value."""
+
+
+class Reference(NamedTuple):
+    """A value of the paper; the ends of its error bar where one can be made out."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+PAPER_HAUSDORFF: dict[str, dict[str, Reference]] = {
+    "halfcheetah": {
+        "random": Reference(4.0),
+        "diayn": Reference(124.0, 105.0, 142.0),
+        "dads": Reference(204.0, 189.0, 220.0),
+        "disk": Reference(79.0, 60.0, 99.0),
+    },
+    "hopper": {
+        "random": Reference(0.25),
+        "diayn": Reference(3.1, 3.0, 3.2),
+        "dads": Reference(4.4, 3.8, 5.0),
+        "disk": Reference(6.3, 5.7, 7.0),
+    },
+    "swimmer": {
+        "random": Reference(0.95),
+        "diayn": Reference(2.95, 1.0, 4.9),
+        "dads": Reference(3.0, 2.9, 3.1),
+        "disk": Reference(6.4, 6.05, 6.8),
+    },
+    "ant": {
+        "random": Reference(5.5),
+        "diayn": Reference(1.0),
+        "dads": Reference(112.0, 86.0, 139.0),
+        "disk": Reference(137.0, 106.0, 168.0),
+    },
+}
+"""Mean Hausdorff distance in static worlds, by environment and method. The paper prints no numbers: these are
+read off its bar chart of skill quality, to a pixel or so. No such chart exists of the evolving worlds."""
+
+
+def sound(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """The rollouts without the episodes in which a position is not finite."""
+    finite = np.isfinite(rollouts["x"]) & np.isfinite(rollouts["y"])
+    kept: pd.Series[bool] = finite.groupby([rollouts["skill"], rollouts["episode"]]).transform("all")
+    for skill, broken in rollouts[~kept].groupby("skill"):
+        log.warning("skill %s: %d episodes with NaN or infinity are left out", skill, broken["episode"].nunique())
+    return rollouts[kept]
+
+
+def ends(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """First and last position of each episode: columns skill, episode, start_x, start_y, x, y."""
+    episodes = rollouts.sort_values("step", kind="stable").groupby(["skill", "episode"])[["x", "y"]]
+    return episodes.first().add_prefix("start_").join(episodes.last()).reset_index()
+
+
+def hausdorff(own: np.ndarray, others: np.ndarray) -> float:
+    """The symmetric Hausdorff distance between two sets of points (N, 2) and (M, 2); NaN if one is empty."""
+    if not (len(own) and len(others)):
+        return np.nan
+    return float(max(directed_hausdorff(own, others)[0], directed_hausdorff(others, own)[0]))
+
+
+def isolation(own: np.ndarray, others: np.ndarray) -> float:
+    """The mean distance of a skill's endpoints to the nearest endpoint of another skill."""
+    return float(cdist(own, others).min(axis=1).mean()) if len(own) and len(others) else np.nan
+
+
+def distance(start: np.ndarray, end: np.ndarray) -> float:
+    """The mean distance from where the episodes start to where they end."""
+    return float(np.linalg.norm(end - start, axis=1).mean()) if len(end) else np.nan
+
+
+def spread(end: np.ndarray) -> float:
+    """The mean distance of a skill's endpoints to their centroid."""
+    return float(np.linalg.norm(end - end.mean(axis=0), axis=1).mean()) if len(end) else np.nan
+
+
+def coverage(rollouts: pd.DataFrame) -> int:
+    """The number of unit bins, [i, i+1) in each coordinate, that any of the rollouts visits."""
+    return len(np.unique(np.floor(sound(rollouts)[["x", "y"]].to_numpy()), axis=0))
+
+
+def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Columns skill, step, consistency: the trace of the covariance of position over a skill's episodes,
+    divided by the squared mean distance from the origin. Lower is better.
+
+    An episode that ended early stays where it ended. Averaging over those still running instead could call a
+    skill the more consistent the more of its episodes fell, and rest its last values on one or two of them.
+    NaN where there is a single episode (no covariance) or every episode is at the origin.
+    """
+    curves = []
+    for skill, own in sound(rollouts).groupby("skill"):
+        x, y = (own.pivot(index="step", columns="episode", values=axis).ffill() for axis in ("x", "y"))
+        away = pd.DataFrame(np.hypot(x, y), x.index).mean(axis=1)  # x, y: (T + 1, episodes)
+        ratio = (x.var(axis=1) + y.var(axis=1)) / (away**2).where(away > 0)
+        curves.append(pd.DataFrame({"skill": skill, "step": x.index, "consistency": ratio.to_numpy()}))
+    return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["skill", "step", "consistency"])
+
+
+def measure(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for coverage.
+
+    Consistency is the mean of its curve over t ≥ 1: at t = 0 there is only the noise of the reset.
+    """
+    kept = sound(rollouts)
+    points = ends(kept)
+    curves = consistency_curves(kept)
+    consistency = curves[curves["step"] >= 1].groupby("skill")["consistency"].mean()
+    rows: list[tuple[int, str, float]] = []
+    for skill in np.unique(rollouts["skill"]):  # of all rollouts: a skill without a sound episode is listed too
+        mine = points["skill"] == skill
+        start, end = points.loc[mine, ["start_x", "start_y"]].to_numpy(), points.loc[mine, ["x", "y"]].to_numpy()
+        others = points.loc[~mine, ["x", "y"]].to_numpy()
+        values = (
+            hausdorff(end, others),
+            isolation(end, others),
+            distance(start, end),
+            spread(end),
+            float(consistency.get(skill, np.nan)),
+        )
+        rows += [(int(skill), metric, value) for metric, value in zip(METRICS, values, strict=True)]
+    rows.append((RUN, "coverage", float(coverage(kept))))
+    return pd.DataFrame(rows, columns=["skill", "metric", "value"])
+
+
+def hausdorff_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Columns method, seed, condition, skill, hausdorff, isolation: one row per skill and condition."""
+    wanted = ["hausdorff", "isolation"]
+    columns = ["method", "seed", "condition", "skill", *wanted]
+    tables = []
+    for method, seed, frame in runs:
+        skills = frame[frame["metric"].isin(wanted)]
+        wide = skills.pivot(index=["condition", "skill"], columns="metric", values="value").reindex(columns=wanted)
+        tables.append(wide.rename_axis(columns=None).reset_index().assign(method=method, seed=seed)[columns])
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
+
+
+def summarise(runs: Sequence[Run]) -> pd.DataFrame:
+    """Columns method, condition, metric, mean, ci_low, ci_high, seeds.
+
+    A run's value is the mean over its skills; mean and interval are over the runs (seeds) that have one.
+    """
+    keys = ["method", "condition", "metric"]
+    tables = []
+    for method, _, frame in runs:
+        values = frame.groupby(["condition", "metric"], sort=False)["value"].mean()
+        tables.append(values.reset_index().assign(method=method))
+    rows = []
+    if tables:
+        for key, group in pd.concat(tables, ignore_index=True).groupby(keys, sort=False):
+            rows.append((*key, *interval(group["value"].to_numpy())))
+    return pd.DataFrame(rows, columns=[*keys, "mean", "ci_low", "ci_high", "seeds"])
+
+
+def interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float, int]:
+    """Mean, ends of the percentile bootstrap interval, and how many finite values they rest on.
+
+    One value cannot be resampled: both ends are the value itself, an interval that says nothing but that
+    `seeds` is 1. The generator is fixed and the values sorted, so that neither a second evaluation nor the order
+    of the runs moves a digit.
+    """
+    finite = np.sort(values[np.isfinite(values)])
+    if len(finite) < 2:
+        value = float(finite[0]) if len(finite) else np.nan
+        return value, value, value, len(finite)
+    rng = np.random.default_rng(0)
+    low, high = bootstrap(
+        (finite,), np.mean, confidence_level=confidence, method="percentile", rng=rng
+    ).confidence_interval
+    return float(finite.mean()), float(low), float(high), len(finite)

@@ -1,0 +1,131 @@
+"""DISk's reward, line by line what Algorithm 1 of the paper does between sampling and updating.
+
+The M-th skill is paid β·r_d for being far from 𝒯, the projected states of skills 1..M-1, and pays
+α·r_c for being far from BUF, its own most recent projected states. Both distances are those to the
+k-th nearest neighbour, which is the particle estimate of entropy with ln x ≈ x - 1. The first skill has
+nothing to be far from: it gets a constant bonus instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config import Incremental
+from disk.replay import Batch
+
+
+def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
+    """Distance of each of the points (B, D) to its k-th nearest of the others (N, D): (B,).
+
+    With fewer than k others, the farthest. A point that is among the others counts as its own neighbour.
+    """
+    # The default mode of cdist expands the square and returns 0 for points 2e-5 apart, which is what
+    # a consistent skill looks like.
+    distances = torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")
+    nearest = distances.topk(min(k, len(others)), dim=1, largest=False, sorted=False).values
+    return nearest.amax(dim=1)
+
+
+ANNEALING: dict[str, Callable[[float], float]] = {
+    "tanh": lambda t: 0.5 * (1.0 + math.tanh(4.0 * (2.0 * t - 1.0))),
+    "signed": lambda t: math.tanh(4.0 * (2.0 * t - 1.0)),
+    "none": lambda t: 1.0,
+}
+"""Factor of α at the share t of a skill's steps."""
+
+
+class IncrementalObjective:
+    def __init__(
+        self,
+        config: Incremental,
+        sigma_size: int,
+        past: Tensor | None,
+        alpha: float,
+        beta: float | None,
+        bonus: float,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> None:
+        """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay."""
+        self.config, self.generator = config, generator
+        self.past = None if past is None else past.to(device)
+        self.alpha, self.beta, self.bonus = alpha, beta, bonus
+        self.recent = torch.zeros(config.recent_states, sigma_size, device=device)  # BUF
+        self.observed = 0
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the batch means of r_c, r_d
+        self._batches = 0
+
+    def observe(self, skill: int, sigma: np.ndarray) -> None:
+        self.recent[self.observed % len(self.recent)].copy_(torch.from_numpy(sigma))
+        self.observed += 1
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        return {}  # there is no model to train
+
+    def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+        consistency = self.consistency(batch.sigma)
+        if self.past is None:
+            reward = self.bonus - self.alpha * consistency
+            diversity_mean = self._sums.new_zeros((), dtype=torch.float32)
+        else:
+            if self.beta is None:
+                raise RuntimeError("β of the second skill has not been measured: call measure_beta first")
+            diversity = self.diversity(batch.sigma)
+            factor = ANNEALING[self.config.anneal](progress)
+            reward = self.beta * diversity - (factor * self.alpha) * consistency
+            diversity_mean = diversity.mean()
+        consistency_mean = consistency.mean()
+        self._sums += torch.stack((consistency_mean, diversity_mean))
+        self._batches += 1
+        return reward, {
+            "reward/mean": reward.mean(),
+            "reward/consistency": consistency_mean,
+            "reward/diversity": diversity_mean,
+        }
+
+    def consistency(self, sigma: Tensor) -> Tensor:
+        """r_c, the distance to the skill's own recent states."""
+        return kth_distance(sigma, self.recent[: min(self.observed, len(self.recent))], self.config.neighbours)
+
+    def diversity(self, sigma: Tensor) -> Tensor:
+        """r_d, the distance to a fresh sample of the earlier skills' states."""
+        assert self.past is not None
+        size = (self.config.past_batch,)
+        chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
+        return kth_distance(sigma, self.past[chosen], self.config.neighbours)
+
+    def measure_beta(self, batches: list[Batch]) -> None:
+        """Set β to the inverse mean r_d of some replay batches, where no predecessor has one."""
+        mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
+        self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
+
+    def means(self) -> tuple[float, float]:
+        """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""
+        consistency, diversity = (self._sums / max(self._batches, 1)).tolist()
+        return consistency, diversity
+
+    def state(self) -> dict[str, Tensor]:
+        beta = math.nan if self.beta is None else self.beta
+        return {
+            "recent": self.recent,
+            "observed": torch.tensor(self.observed),
+            "sums": self._sums,
+            "batches": torch.tensor(self._batches),
+            "beta": torch.tensor(beta, dtype=torch.float64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.recent.copy_(state["recent"])
+        self._sums.copy_(state["sums"])
+        self.observed, self._batches = int(state["observed"]), int(state["batches"])
+        beta = float(state["beta"])
+        self.beta = None if math.isnan(beta) else beta
+
+
+def inverse_mean(mean: float, floor: float) -> float:
+    return 1.0 / max(mean, floor)

@@ -1,0 +1,123 @@
+"""Rollouts: trajectories of skills under their deterministic actions.
+
+Everything that is measured or drawn comes from these, and so does 𝒯. Episodes and skills advance
+together, one batched forward pass a step for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from disk.config import World
+from disk.envs import Projected, make
+from disk.skills import Skills
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LANES = 64
+"""Environments that exist at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Positions and projected states of one episode; row t is the state after t steps."""
+
+    position: np.ndarray  # (T + 1, D)
+    sigma: np.ndarray  # (T + 1, D)
+
+
+def rollout(skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence[int]]) -> list[list[Trajectory]]:
+    """Run each skill once from each of its seeds (all skills have equally many)."""
+    episodes = len(seeds[0])
+    lanes: list[Projected] = []
+    together = max(1, LANES // episodes)  # skills
+    done: list[list[Trajectory]] = []
+    for first in range(0, len(skills), together):
+        group = range(first, min(first + together, len(skills)))
+        picked = skills.pick(list(group))
+        parts = []
+        for start in range(0, episodes, LANES):
+            starts = [list(seeds[skill][start : start + LANES]) for skill in group]
+            missing = len(starts) * len(starts[0]) - len(lanes)
+            lanes += [make(world, horizon=horizon) for _ in range(missing)]
+            parts.append(_together(picked, lanes, starts, horizon))
+        done += [[trajectory for part in parts for trajectory in part[i]] for i in range(len(group))]
+    for lane in lanes:
+        lane.close()
+    return done
+
+
+def _together(skills: Skills, lanes: list[Projected], seeds: list[list[int]], horizon: int) -> list[list[Trajectory]]:
+    grid = [(i, j) for i in range(len(seeds)) for j in range(len(seeds[0]))]
+    world = lanes[0]
+    obs = np.zeros((len(seeds), len(seeds[0]), world.observation_size), dtype=np.float32)
+    position = np.full((*obs.shape[:2], horizon + 1, len(world.world.position.entries)), np.nan)
+    sigma = np.full((*obs.shape[:2], horizon + 1, world.sigma_size), np.nan)
+    length = np.full(obs.shape[:2], horizon)
+    for lane, (i, j) in zip(lanes, grid, strict=False):
+        obs[i, j], info = lane.reset(seed=seeds[i][j])
+        position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
+    running = list(zip(lanes, grid, strict=False))
+    for t in range(1, horizon + 1):
+        actions = skills.mode(obs)
+        still = []
+        for lane, (i, j) in running:
+            obs[i, j], _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
+            position[i, j, t], sigma[i, j, t] = info["position"], info["sigma"]
+            if terminated or truncated:
+                length[i, j] = t
+            else:
+                still.append((lane, (i, j)))
+        running = still
+        if not running:
+            break
+    return [
+        [Trajectory(position[i, j, : length[i, j] + 1], sigma[i, j, : length[i, j] + 1]) for j in range(len(seeds[0]))]
+        for i in range(len(seeds))
+    ]
+
+
+def visits(skills: Skills, world: World, count: int, seed_of: Sequence[int]) -> tuple[np.ndarray, int]:
+    """σ of the first `count` states that one skill visits, and the steps it took; seeds as many as needed."""
+    states: list[np.ndarray] = []
+    have = used = 0
+    while have < count:
+        wanted = min(LANES, -(-(count - have) // world.horizon))
+        episodes = rollout(skills, world, world.horizon, [seed_of[used : used + wanted]])[0]
+        states += [episode.sigma[1:] for episode in episodes]
+        used += wanted
+        have = sum(map(len, states))
+    return np.concatenate(states)[:count].astype(np.float32), have
+
+
+def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:
+    """Columns skill, episode, step, x, y, vx, vy; y and vy are 0 where a world has one coordinate."""
+    import pandas as pd
+
+    frames = []
+    for skill, episodes in enumerate(trajectories):
+        for episode, trajectory in enumerate(episodes):
+            position, sigma = _planar(trajectory.position), _planar(trajectory.sigma)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "skill": skill,
+                        "episode": episode,
+                        "step": np.arange(len(position)),
+                        "x": position[:, 0],
+                        "y": position[:, 1],
+                        "vx": sigma[:, 0],
+                        "vy": sigma[:, 1],
+                    }
+                )
+            )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _planar(values: np.ndarray) -> np.ndarray:
+    return values if values.shape[1] == 2 else np.column_stack([values[:, 0], np.zeros(len(values))])

@@ -1,0 +1,150 @@
+"""Runs on disk: where their files are, and what is done with a whole run.
+
+A run is the directory `{root}/{env}/{method}/seed{seed}`. The workflow does the same in rules of its
+own; here it is for people who would rather not use Snakemake. Both write the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from disk.config import Config, EvaluationJob
+from disk.files import ArtefactError, save_text, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SKILL_FILES = ("policy.safetensors", "replay.safetensors", "visits.npy", "stats.json", "progress.csv")
+
+
+def results_root(config: Config) -> Path:
+    return Path(config.pathvars.get("results", "results"))
+
+
+def run_directory(root: Path, env: str, method: str, seed: int) -> Path:
+    return root / env / method / f"seed{seed}"
+
+
+def skill_directory(run: Path, skill: int) -> Path:
+    return run / f"skill{skill:02d}"
+
+
+def finished(skill: Path) -> bool:
+    return all((skill / name).exists() for name in SKILL_FILES)
+
+
+def train_run(
+    config: Config,
+    root: Path,
+    env: str,
+    method: str,
+    seed: int,
+    skills: int | None,
+    watch: Callable[[Path], AbstractContextManager[Any]],
+) -> Path:
+    """Train what is missing of a run. `watch` is entered around each skill's training."""
+    from disk.train import learn_jointly, learn_skill
+
+    run = run_directory(root, env, method, seed)
+    row, environment = config.method(method), config.environment(env)
+    if not row.incremental:
+        learn_jointly(config.joint_job(env, method, seed), run / "skills.safetensors")
+        return run
+    count = environment.skills if skills is None else skills
+    folders = [skill_directory(run, skill) for skill in range(count)]
+    for skill, folder in enumerate(folders):
+        if not finished(folder):
+            with watch(folder):
+                learn_skill(config.skill_job(env, method, seed, skill), folders[:skill], folder, config.runtime)
+    bundle_run([folder / "policy.safetensors" for folder in folders], run / "skills.safetensors")
+    return run
+
+
+def bundle_run(policies: Sequence[Path], out: Path) -> None:
+    """All skills of a chain as one file, and their curves as one, with a column that says whose."""
+    from disk.skills import bundle
+
+    bundle(policies).save(out)
+    lines: list[str] = []
+    for skill, policy in enumerate(policies):
+        header, *rows = (policy.parent / "progress.csv").read_text().splitlines()
+        lines = lines or [f"skill,{header}"]
+        lines += [f"{skill},{row}" for row in rows]
+    save_text(out.with_name("progress.csv"), "\n".join(lines) + "\n")
+
+
+def evaluate(job: EvaluationJob, skills: Path, rollouts: Path) -> pd.DataFrame:
+    """Roll out a run's skills into a Parquet file."""
+    from disk.rollout import rollout, table
+    from disk.seeds import seed_of
+    from disk.skills import load
+
+    found = load(skills)
+    # The same starts for every skill and method: differences between them are the skills' own.
+    seeds = [seed_of("evaluation", job.evaluation.seed, episode) for episode in range(job.evaluation.episodes)]
+    frame = table(rollout(found, job.world, job.horizon, [seeds] * len(found)))
+    with whole(rollouts) as file:
+        frame.to_parquet(file, index=False)
+    return frame
+
+
+def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
+    """metrics.csv of a run from its rollouts, one file a condition."""
+    import pandas as pd
+
+    from disk import metrics
+
+    frames = []
+    for path in rollouts:
+        frame = metrics.measure(pd.read_parquet(path))
+        frame.insert(0, "condition", path.stem)
+        frames.append(frame)
+    result = pd.concat(frames, ignore_index=True)
+    save_csv(result, out)
+    return result
+
+
+def save_csv(frame: pd.DataFrame, out: Path) -> None:
+    save_text(out, frame.to_csv(index=False, float_format="%.9g"))
+
+
+def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
+    """(method, seed, metrics) of metrics.csv files, whose place in the tree says whose they are."""
+    import pandas as pd
+
+    return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
+
+
+def draw_trajectories(job: EvaluationJob, rollouts: Sequence[Path], out: Path) -> None:
+    """Paths of the first seed of each method, side by side."""
+    import pandas as pd
+
+    from disk import plots
+
+    first: dict[str, Path] = {}
+    for path in rollouts:
+        first.setdefault(path.parts[-4], path)
+    plots.trajectories(
+        {method: pd.read_parquet(path) for method, path in first.items()},
+        out,
+        title=job.env,
+        one_dimensional=len(job.world.position.entries) == 1,
+        drawn=job.evaluation.drawn,
+    )
+
+
+def evaluate_run(config: Config, run: Path) -> str:
+    """Evaluate one run outside the workflow; returns what a person wants to read."""
+    if not (run / "skills.safetensors").exists():
+        raise ArtefactError(f"{run}: has no skills.safetensors; train it first")
+    job = config.evaluation_job(run.resolve().parts[-3])
+    path, figure = run / "rollouts" / "nominal.parquet", run / "trajectories.svg"
+    evaluate(job, run / "skills.safetensors", path)
+    measured = measure([path], run / "metrics.csv")
+    draw_trajectories(job, [path], figure)
+    wide = measured[measured["skill"] >= 0].pivot_table(index="skill", columns="metric", values="value")
+    wide.loc["mean"] = wide.mean()
+    return f"{wide.round(3).to_string()}\n{run / 'metrics.csv'}, {figure}"

@@ -1,0 +1,150 @@
+"""Learned skills: what training leaves behind and everything else starts from.
+
+A file of skills holds actors side by side and, for each skill, which actor it uses and its latent z
+(width 0 when every skill has a network of its own). `policy.safetensors` is such a file with one skill,
+`skills.safetensors` one with all skills of a run, for every method alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config import World
+from disk.files import ArtefactError, load_tensors, save_tensors
+from disk.networks import Actor
+
+FILE = "skills.safetensors"
+
+
+@dataclass(frozen=True)
+class Skill:
+    """One skill. `act` is what a user calls."""
+
+    skills: Skills
+    index: int
+
+    @torch.inference_mode()
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The skill's deterministic action for one observation (D,) or a batch (B, D), in the environment's bounds."""
+        given = np.asarray(obs)
+        size = self.skills.observation_size
+        if given.shape[-1:] != (size,) or given.ndim > 2:
+            raise ValueError(f"expected observations of shape ({size},) or (B, {size}), not {given.shape}")
+        batch = np.atleast_2d(given).astype(np.float32)[None]
+        action = self.skills.to_native(self.skills.pick([self.index]).mode(batch)[0])
+        return action if given.ndim == 2 else action[0]
+
+
+class Skills(Sequence[Skill]):
+    """The skills of a run, a sequence of `Skill`."""
+
+    def __init__(self, actor: Actor, which: Tensor, latent: Tensor, meta: dict[str, Any]) -> None:
+        self.actor, self.which, self.latent, self.meta = actor, which, latent, meta
+        self._picked: dict[tuple[int, ...], Skills] = {}
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @overload
+    def __getitem__(self, index: int) -> Skill: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Skill]: ...
+    def __getitem__(self, index: int | slice) -> Skill | list[Skill]:
+        if isinstance(index, slice):
+            return [Skill(self, i) for i in range(len(self))[index]]
+        return Skill(self, range(len(self))[index])
+
+    def __repr__(self) -> str:
+        return f"Skills({self.meta['env']}: {len(self)} skills)"
+
+    @property
+    def observation_size(self) -> int:
+        return int(self.meta["observation_size"])
+
+    @property
+    def world(self) -> World:
+        """The world these skills were trained in."""
+        return World.model_validate(self.meta["world"])
+
+    def pick(self, indices: Sequence[int]) -> Skills:
+        """Some of the skills, as skills of their own with one actor each."""
+        key = tuple(indices)
+        if key not in self._picked:
+            chosen = torch.tensor(key)
+            tensors = {name: value[self.which[chosen]] for name, value in self.actor.state_dict().items()}
+            meta = self.meta
+            actor = _actor(tensors, meta, len(key))
+            self._picked[key] = Skills(actor, torch.arange(len(key)), self.latent[chosen], meta)
+        return self._picked[key]
+
+    @torch.inference_mode()
+    def mode(self, obs: np.ndarray) -> np.ndarray:
+        """Deterministic actions in [-1, 1] of all skills, each for its own observations: (N, B, D) → (N, B, A)."""
+        inputs = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32))
+        if self.latent.shape[1]:
+            inputs = torch.cat((inputs, self.latent[:, None].expand(-1, inputs.shape[1], -1)), dim=-1)
+        return self.actor.mode(inputs).numpy()
+
+    def to_native(self, action: np.ndarray) -> np.ndarray:
+        low, high = (np.asarray(self.meta[f"action_{side}"], dtype=np.float32) for side in ("low", "high"))
+        return low + (action + 1.0) * 0.5 * (high - low)
+
+    def save(self, path: Path) -> None:
+        tensors = {**self.actor.state_dict(), "which": self.which, "latent": self.latent}
+        save_tensors(path, tensors, self.meta)
+
+
+def _actor(tensors: dict[str, Tensor], meta: dict[str, Any], copies: int) -> Actor:
+    inputs = int(meta["observation_size"]) + int(meta["latent_size"])
+    low, high = meta["log_std_bounds"]
+    actor = Actor(inputs, int(meta["action_size"]), meta["hidden"], (low, high), copies)
+    actor.load_state_dict(tensors)
+    return actor.requires_grad_(False)
+
+
+def load(source: str | Path) -> Skills:
+    """Skills from a run's directory (`results/point/disk/seed0`) or a file of skills."""
+    path = Path(source)
+    if path.is_dir():
+        if not (path / FILE).exists():
+            done = sorted(folder.parent.name for folder in path.glob("skill*/policy.safetensors"))
+            hint = (
+                f"it has {', '.join(done)}, each of which can be loaded" if done else "it has no finished skill either"
+            )
+            raise ArtefactError(f"{path}: has no {FILE}; {hint}")
+        path = path / FILE
+    tensors, meta = load_tensors(path)
+    try:
+        which, latent = tensors.pop("which"), tensors.pop("latent")
+        actor = _actor(tensors, meta, len(tensors["mlp.weights.0"]))
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise ArtefactError(f"{path}: is not a file of skills: {error}") from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ArtefactError(f"{path}: {name} holds NaN or infinity; delete it and run the same command again")
+    return Skills(actor, which, latent, meta)
+
+
+def bundle(policies: Sequence[Path]) -> Skills:
+    """The skills of several files, in order, as one."""
+    parts = [load(path) for path in policies]
+    for path, part in zip(policies, parts, strict=True):
+        for key in ("env", "observation_size", "action_size", "latent_size", "hidden"):
+            if part.meta[key] != parts[0].meta[key]:
+                raise ArtefactError(
+                    f"{path}: {key} is {part.meta[key]!r}, but {policies[0]} has {parts[0].meta[key]!r}"
+                )
+    tensors = {
+        name: torch.cat([part.actor.state_dict()[name] for part in parts]) for name in parts[0].actor.state_dict()
+    }
+    meta = {key: value for key, value in parts[0].meta.items() if key not in ("skill", "config_hash")}
+    meta["config_hash"] = [part.meta["config_hash"] for part in parts]
+    actor = _actor(tensors, meta, len(parts))
+    return Skills(actor, torch.arange(len(parts)), torch.cat([part.latent for part in parts]), meta)

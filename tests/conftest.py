@@ -1,0 +1,160 @@
+"""What the tests of the core share: a tiny point world, a chain of skills learned in it, and worlds that misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import hypothesis
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from disk import config as configuration
+from disk.config import Config, Runtime
+from disk.envs.point import PointEnv
+from disk.replay import Batch, Columns
+from disk.train import learn_skill
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("disk", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("disk")
+
+CPU = torch.device("cpu")
+PROJECT = Path(__file__).resolve().parent.parent
+SAME_BYTES = ("policy.safetensors", "replay.safetensors", "visits.npy")
+
+TINY: dict[str, Any] = {
+    "runs": [{"envs": ["point"], "methods": ["disk", "random"]}],
+    "environments": {
+        "point": {
+            "skills": 3,
+            "steps": 300,
+            "horizon": 25,
+            "sac": {"hidden": [16, 16], "batch_size": 32, "seed_steps": 50},
+        }
+    },
+    "disk": {"past_states": 200, "past_batch": 64},
+    "runtime": {"device": "cpu", "checkpoint_minutes": 1000.0, "log_every": 50},
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes more than ten seconds")
+
+
+def raw_config(*changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The project's configuration files as plain values, with changes merged over them."""
+    raw: dict[str, Any] = {}
+    for path in configuration.DEFAULT_FILES:
+        raw = configuration.merge(raw, yaml.safe_load(path.read_text()))
+    for change in changes:
+        raw = configuration.merge(raw, change)
+    return raw
+
+
+def tiny_config(*changes: Mapping[str, Any]) -> Config:
+    return configuration.parse(raw_config(TINY, *changes))
+
+
+@pytest.fixture
+def tiny() -> Config:
+    return tiny_config()
+
+
+def often(config: Config) -> Runtime:
+    """Save after every episode."""
+    return config.runtime.model_copy(update={"checkpoint_minutes": 1e-9})
+
+
+def learn(config: Config, root: Path, skills: range, seed: int = 0, runtime: Runtime | None = None) -> list[Path]:
+    """Learn some skills of a run; the directories of all up to the last of them."""
+    folders = [root / f"skill{skill:02d}" for skill in range(skills.stop)]
+    for skill in skills:
+        job = config.skill_job("point", "disk", seed, skill)
+        learn_skill(job, folders[:skill], folders[skill], runtime or config.runtime)
+    return folders
+
+
+@pytest.fixture(scope="session")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three skills of the tiny point world. Read only: copy before changing anything."""
+    return learn(tiny_config(), tmp_path_factory.mktemp("chain"), range(3))
+
+
+def fingerprint(folder: Path, names: tuple[str, ...] = SAME_BYTES) -> dict[str, str]:
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def batch_of(
+    obs: torch.Tensor,
+    action: torch.Tensor,
+    next_obs: torch.Tensor | None = None,
+    sigma: torch.Tensor | None = None,
+    terminated: torch.Tensor | None = None,
+) -> Batch:
+    """A batch as the replay hands it out, from its parts."""
+    next_obs = obs if next_obs is None else next_obs
+    sigma = torch.zeros(len(obs), 1) if sigma is None else sigma
+    terminated = torch.zeros(len(obs)) if terminated is None else terminated
+    columns = Columns(obs.shape[1], action.shape[1], sigma.shape[1])
+    return Batch(torch.cat((obs, action, next_obs, sigma, terminated[:, None]), dim=1), columns)
+
+
+def sigma_batch(sigma: torch.Tensor) -> Batch:
+    return batch_of(torch.zeros(len(sigma), 1), torch.zeros(len(sigma), 1), sigma=sigma)
+
+
+def run_python(code: str, *arguments: object, cwd: Path | None = None, **kwargs: Any) -> subprocess.Popen[str]:
+    """Another Python process that finds `disk` and these tests; talk to it through its pipes."""
+    paths = os.pathsep.join([str(PROJECT), str(PROJECT / "tests"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})},
+        cwd=cwd,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **kwargs,
+    )
+
+
+class HookedPoint(PointEnv):
+    """The point robot, with something that may happen at a step or a reset, counted over all instances."""
+
+    on_step: Callable[[int, tuple[Any, ...]], tuple[Any, ...]] | None = None
+    on_reset: Callable[[int, np.ndarray], np.ndarray] | None = None
+    steps = resets = 0
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        result = super().step(action)
+        HookedPoint.steps += 1
+        hook = HookedPoint.on_step
+        return hook(HookedPoint.steps, result) if hook else result  # type: ignore[return-value]
+
+    def reset_model(self) -> np.ndarray:
+        obs = super().reset_model()
+        HookedPoint.resets += 1
+        hook = HookedPoint.on_reset
+        return hook(HookedPoint.resets, obs) if hook else obs
+
+
+gymnasium.register(id="tests/HookedPoint-v0", entry_point=HookedPoint)
+HOOKED = {"environments": {"point": {"id": "tests/HookedPoint-v0"}}}
+
+
+@pytest.fixture
+def hooked() -> Any:
+    """The class whose `on_step` and `on_reset` a test sets; counters and hooks start and end clean."""
+    HookedPoint.on_step = HookedPoint.on_reset = None
+    HookedPoint.steps = HookedPoint.resets = 0
+    yield HookedPoint
+    HookedPoint.on_step = HookedPoint.on_reset = None

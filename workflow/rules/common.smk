@@ -1,0 +1,136 @@
+"""The configuration, checked before anything is planned, and the functions that rules ask it with."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import validate
+
+import disk.config
+
+try:
+    CONFIG = disk.config.parse(config)
+except disk.config.ConfigError as error:
+    raise WorkflowError(str(error))
+# The same models as a schema: for editors, and for readers who look for one.
+validate(config, Path(workflow.basedir, "workflow/schemas/config.schema.yaml"))
+
+# How jobs run, as opposed to what they compute. No rule's parameter, since a changed parameter retrains.
+os.environ.update(
+    DISK_RUNTIME=json.dumps(
+        {
+            "runtime": CONFIG.runtime.model_dump(),
+            "tracking": CONFIG.tracking.model_dump(),
+        }
+    )
+)
+# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated.
+shell.prefix(
+    f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
+)
+
+ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
+INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
+JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
+
+
+wildcard_constraints:
+    env="|".join(CONFIG.environments),
+    method="|".join(CONFIG.methods),
+    seed=r"0|[1-9]\d*",
+    skill=r"\d{2}",
+    condition="nominal",
+
+
+def environments():
+    """Environments of all run groups, each once, in the order they are listed."""
+    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
+
+
+def runs_of(env):
+    """(method, seed) of every run in an environment; all methods where no group lists the environment."""
+    groups = [group for group in CONFIG.runs if env in group.envs]
+    found = [
+        (method, seed)
+        for group in groups
+        for method in group.methods
+        for seed in CONFIG.seeds_of(group)
+    ]
+    found = found or [(m, seed) for m in CONFIG.methods for seed in CONFIG.seeds]
+    return list(dict.fromkeys(found))
+
+
+def of_all_runs(path):
+    """An input function: a file of every run in the environment."""
+
+    def files(wildcards):
+        runs = runs_of(wildcards.env)
+        pattern = f"<results>/{wildcards.env}/{{run}}/{path}"
+        return collect(pattern, run=[f"{method}/seed{seed}" for method, seed in runs])
+
+    return files
+
+
+def of_earlier_skills(name):
+    """An input function: a file of every skill before this one, in the order they were learned."""
+
+    def files(wildcards):
+        # A later skill than the configuration has is refused here, before anything is planned.
+        skill_job(wildcards)
+        return _skill_files(wildcards, range(int(wildcards.skill)), name)
+
+    return files
+
+
+def earlier_replays(wildcards):
+    """Replays of the earlier skills, for methods that reuse them: without, the edges are missing."""
+    reuse = CONFIG.method(wildcards.method).reuse_replay
+    return of_earlier_skills("replay.safetensors")(wildcards) if reuse else []
+
+
+def of_all_skills(name):
+    """An input function: a file of every skill of a run."""
+
+    def files(wildcards):
+        return _skill_files(
+            wildcards, range(CONFIG.environment(wildcards.env).skills), name
+        )
+
+    return files
+
+
+def _skill_files(wildcards, skills, name):
+    run = f"<results>/{wildcards.env}/{wildcards.method}/seed{wildcards.seed}"
+    return [f"{run}/skill{skill:02d}/{name}" for skill in skills]
+
+
+def skill_job(wildcards):
+    """What a skill depends on besides its inputs, and nothing else: Snakemake compares it between runs."""
+    w = wildcards
+    try:
+        return CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill)).canonical()
+    except ValueError as error:
+        raise WorkflowError(str(error))
+
+
+def joint_job(wildcards):
+    """What a run whose skills are made together depends on."""
+    w = wildcards
+    return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
+
+
+def evaluation_job(wildcards):
+    """What rollouts depend on besides the skills."""
+    return CONFIG.evaluation_job(wildcards.env).canonical()
+
+
+def runs_label(wildcards):
+    """Methods and seeds behind a figure, for its caption in the report."""
+    runs = runs_of(wildcards.env)
+    methods = dict.fromkeys(method for method, _ in runs)
+    return ", ".join(
+        f"{m} × {sum(1 for name, _ in runs if name == m)}" for m in methods
+    )

@@ -1,0 +1,54 @@
+# The scripts are called through `shell:`. As a `script:`, a file that a git checkout merely touches would run again.
+
+
+rule rollout:
+    """Trajectories of a run's skills under their deterministic actions."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    output:
+        "<results>/{env}/{method}/seed{seed}/rollouts/{condition}.parquet",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/rollout.{condition}.log",
+    params:
+        job=evaluation_job,
+    shell:
+        "python workflow/scripts/rollout.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+
+
+rule measure:
+    """Every measure of every skill of a run."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/rollouts/nominal.parquet",
+    output:
+        "<results>/{env}/{method}/seed{seed}/metrics.csv",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/measure.log",
+    shell:
+        "python workflow/scripts/measure.py {input:q} {output:q} > {log:q} 2>&1"
+
+
+rule tabulate:
+    """An environment's tables over all its runs: one row a skill, and means with intervals over seeds."""
+    input:
+        of_all_runs("metrics.csv"),
+    output:
+        hausdorff="<results>/{env}/hausdorff.csv",
+        summary="<results>/{env}/summary.csv",
+    log:
+        "<logs>/{env}/tabulate.log",
+    shell:
+        "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
+
+
+rule track:
+    """Fill MLflow from what has been computed; an unreachable store is reported, and stops nothing."""
+    input:
+        collect("<results>/{env}/{file}", env=environments(), file=ENV_FILES),
+    output:
+        "<results>/tracked.txt",
+    log:
+        "<logs>/track.log",
+    params:
+        root=subpath(input[0], ancestor=2),
+    shell:
+        "python -m disk track {params.root:q} --lenient --log {log:q} > {output:q}"

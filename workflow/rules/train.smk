@@ -1,0 +1,61 @@
+# Training goes through `shell:`, so that editing code retrains nothing by itself (see docs/workflow.md).
+
+
+rule train_skill:
+    """Learn one skill, given the files of all skills before it."""
+    input:
+        policies=of_earlier_skills("policy.safetensors"),
+        stats=of_earlier_skills("stats.json"),
+        visits=of_earlier_skills("visits.npy"),
+        replays=earlier_replays,
+    output:
+        policy="<results>/{env}/{method}/seed{seed}/skill{skill}/policy.safetensors",
+        replay="<results>/{env}/{method}/seed{seed}/skill{skill}/replay.safetensors",
+        visits="<results>/{env}/{method}/seed{seed}/skill{skill}/visits.npy",
+        stats="<results>/{env}/{method}/seed{seed}/skill{skill}/stats.json",
+        progress="<results>/{env}/{method}/seed{seed}/skill{skill}/progress.csv",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/skill{skill}.log",
+    benchmark:
+        "<benchmarks>/{env}/{method}/seed{seed}/skill{skill}.tsv"
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    threads: CONFIG.threads
+    params:
+        job=skill_job,
+    shell:
+        "python -m disk train-skill --job {params.job:q} --earlier {input.policies:q}"
+        " --out {output.policy:q} --threads {threads} --log {log:q}"
+
+
+rule bundle_skills:
+    """The skills of a chain as one file, and their training curves as one."""
+    input:
+        policies=of_all_skills("policy.safetensors"),
+        progress=of_all_skills("progress.csv"),
+    output:
+        skills="<results>/{env}/{method}/seed{seed}/skills.safetensors",
+        progress="<results>/{env}/{method}/seed{seed}/progress.csv",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/bundle.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    shell:
+        "python -m disk bundle {input.policies:q} --out {output.skills:q} --log {log:q}"
+
+
+rule train_joint:
+    """All skills of a run at once."""
+    output:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/joint.log",
+    benchmark:
+        "<benchmarks>/{env}/{method}/seed{seed}/joint.tsv"
+    wildcard_constraints:
+        method="|".join(JOINT),
+    threads: CONFIG.threads
+    params:
+        job=joint_job,
+    shell:
+        "python -m disk train-joint --job {params.job:q} --out {output:q} --threads {threads} --log {log:q}"

@@ -1,0 +1,9 @@
+"""measure.py ROLLOUTS... METRICS"""
+
+import sys
+from pathlib import Path
+
+from disk.runs import measure
+
+*rollouts, metrics = map(Path, sys.argv[1:])
+measure(rollouts, metrics)

@@ -1,0 +1,10 @@
+"""rollout.py JOB SKILLS ROLLOUTS"""
+
+import sys
+from pathlib import Path
+
+from disk.config import EvaluationJob
+from disk.runs import evaluate
+
+job, skills, rollouts = sys.argv[1:]
+evaluate(EvaluationJob.model_validate_json(job), Path(skills), Path(rollouts))

@@ -1,0 +1,10 @@
+"""trajectories.py JOB FIGURE ROLLOUTS..."""
+
+import sys
+from pathlib import Path
+
+from disk.config import EvaluationJob
+from disk.runs import draw_trajectories
+
+job, figure, *rollouts = sys.argv[1:]
+draw_trajectories(EvaluationJob.model_validate_json(job), [Path(path) for path in rollouts], Path(figure))
