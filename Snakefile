@@ -3,7 +3,7 @@
 #   snakemake --cores 2 results/ant/hausdorff.csv             one world at the paper's scale
 from snakemake.utils import min_version
 
-min_version("9.20")
+min_version("9.27")
 
 
 configfile: "config/config.yaml"

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,35 +29,41 @@ from torch import Tensor
 from disk.files import ArtefactError, load_tensors, save_tensors
 from disk.replay import Columns, Replay, append_rows, read_rows
 
-
-class LeaseError(RuntimeError):
-    """Another process is training this already."""
+log = logging.getLogger("disk")
 
 
 class Lease:
-    """An exclusive lock on a directory; the kernel frees it when its process ends, however it ends."""
+    """An exclusive lock on a directory; the kernel frees it when its process ends, however it ends.
 
-    def __init__(self, directory: Path) -> None:
+    Where it is taken, the second process waits for the first: after a killed controller that is its
+    orphan, which is still training and whose result the second can use.
+    """
+
+    def __init__(self, directory: Path, poll_seconds: float = 2.0) -> None:
         self.path = directory / "lease"
+        waiting = False
         while True:
             directory.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+")
+            file = self.path.open("a+")
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._file.seek(0)
-                owner = self._file.read().strip() or "another process"
-                self._file.close()
-                raise LeaseError(
-                    f"{directory}: is being written by {owner}. Wait for it, or stop it and run the same command again."
-                ) from None
+                file.seek(0)
+                if not waiting:
+                    owner = file.read().strip() or "another process"
+                    log.warning("%s: is being written by %s; waiting for it to end", directory, owner)
+                waiting = True
+                file.close()
+                time.sleep(poll_seconds)
+                continue
             # The previous holder may have finished and removed the directory between open and lock.
-            if self.path.exists() and os.fstat(self._file.fileno()).st_ino == self.path.stat().st_ino:
+            if self.path.exists() and os.fstat(file.fileno()).st_ino == self.path.stat().st_ino:
                 break
-            self._file.close()
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._file.flush()
+            file.close()
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        self._file = file
 
     def release(self) -> None:
         self._file.close()

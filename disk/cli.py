@@ -39,16 +39,15 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         return 1
     except Exception as error:
-        expected = {"ArtefactError": 1, "NotFiniteError": 1, "TrackingError": 1, "LeaseError": 75}
         name = type(error).__name__
         if name == "Interrupted":
             log.warning("%s. Run the same command again to go on.", error)
             return 128 + int(getattr(error, "signum", 15))
-        if name not in expected:
+        if name in ("ArtefactError", "NotFiniteError", "TrackingError"):
+            log.error("%s", error)
+        else:
             log.exception("unexpected %s", name)
-            return 1
-        log.error("%s", error)
-        return expected[name]
+        return 1
     return 0
 
 

@@ -503,8 +503,8 @@ def code_hash() -> str:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             match node:
-                case ast.Expr(value=ast.Constant(value=str() as text)) if text:
-                    node.value.value = ""
+                case ast.Expr(value=ast.Constant(value=str()) as text):
+                    text.value = ""
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()[:16]
 

@@ -14,11 +14,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor  # the cheap rules read and write files without loading torch
 
 
 class ArtefactError(RuntimeError):
@@ -70,6 +69,8 @@ def load_json(path: Path) -> dict[str, Any]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    from safetensors.torch import save
+
     data = save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
         metadata={"disk": json.dumps(meta, sort_keys=True)},
@@ -80,6 +81,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, A
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and metadata; a damaged file is an error that names it and says what to do."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:
             # Copies: the mapped file's alignment could change the last bits of a product.

@@ -34,7 +34,9 @@ PALETTE = (
     "#717581",
     "#92dadd",
 )
-"""Petroff's ten colours (arXiv 2107.02270), chosen to differ under colour blindness and in lightness."""
+"""Petroff's ten colours (arXiv 2107.02270). Any two differ by ΔE 17 or more, also under simulated protanopia,
+deuteranopia and tritanopia (Machado's matrices). Neighbours also differ by 6 or more in lightness, L*; 1 and 7
+are equally light."""
 LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)), (0, (9, 3)))
 MARKERS = ("o", "s", "^", "D", "v")
 """Line and marker of skills 1-10, 11-20, …, which use the ten colours again."""
@@ -48,6 +50,7 @@ DISTANCES = {"hausdorff": "mean Hausdorff distance", "isolation": "mean isolatio
 NAMES = {"disk": "DISk", "diayn": "DIAYN", "dads": "Off-DADS", "metra": "METRA", "random": "Random"}
 
 _START: dict[str, Any] = {"linestyle": "", "marker": "+", "markersize": 7, "markeredgewidth": 1.4, "color": INK}
+_ORIGIN: dict[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 0.8, "color": INK}
 _INTERVAL: dict[str, Any] = {"color": INK, "linewidth": 1.6, "marker": "|", "markersize": 7}
 _SEED: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "color": INK, "markerfacecolor": "white"}
 _PAPER: dict[str, Any] = {"linestyle": "", "marker": "D", "markersize": 4.5, "color": INK, "clip_on": False}
@@ -86,7 +89,7 @@ def _save(figure: Figure, out: Path) -> None:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
-def name(method: str) -> str:
+def method_name(method: str) -> str:
     """How a figure calls a method: `diayn_sigma` is DIAYN sigma."""
     family, _, variant = method.partition("_")
     return f"{NAMES.get(family, family)} {variant.replace('_', ' ')}".strip()
@@ -100,10 +103,13 @@ def trajectories(runs: Mapping[str, pd.DataFrame], out: Path, *, title: str, one
     kept = {method: _first(sound(rollouts), drawn) for method, rollouts in runs.items()}
     skills = max((int(rollouts["skill"].max()) + 1 for rollouts in runs.values() if len(rollouts)), default=1)
     with _style():
-        figure, panels = _panels(max(1, len(runs)), 0.5 + 0.14 * skills if one_dimensional else None)
+        key = 0.3 if one_dimensional else 0.35 + 0.19 * ceil(skills / len(PALETTE))
+        figure, panels = _panels(max(1, len(runs)), 0.5 + 0.14 * skills if one_dimensional else None, key)
         figure.suptitle(title)
+        if not runs:
+            _nothing(panels[0], "no runs")
         for axes, (method, rollouts) in zip(panels, kept.items(), strict=False):
-            axes.set_title(name(method))
+            axes.set_title(method_name(method))
             if not len(rollouts):
                 _nothing(axes, "no rollouts")
             elif one_dimensional:
@@ -112,9 +118,10 @@ def trajectories(runs: Mapping[str, pd.DataFrame], out: Path, *, title: str, one
                 _plane(axes, rollouts)
         if one_dimensional:
             _line_scale(panels, skills)
+            _line_key(figure)
         else:
             _plane_scale(panels, list(kept.values()))
-            _key(figure, skills)
+            _plane_key(figure, skills)
         _save(figure, out)
 
 
@@ -123,13 +130,16 @@ def _first(rollouts: pd.DataFrame, drawn: int) -> pd.DataFrame:
     return rollouts[rank <= drawn]
 
 
-def _panels(count: int, height: float | None) -> tuple[Figure, list[Axes]]:
-    """A grid of panels with common axes, labelled on the left and below; square ones without a height."""
+def _panels(count: int, height: float | None, key: float) -> tuple[Figure, list[Axes]]:
+    """A grid of panels with common axes, labelled on the left and below, and room for a key.
+
+    The panels are square, and their axes x and y, unless they are given a height.
+    """
     columns = min(COLUMNS, count)
     rows = ceil(count / columns)
     side = min(3.3, max(2.3, WIDTH / columns))
-    size = (max(WIDTH, side * columns + 0.5), (height or side) * rows + 1.0)
-    figure = Figure(figsize=size, layout="compressed")
+    size = (max(WIDTH, side * columns + 0.5), ((height or side) + 0.25) * rows + key + 0.6)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for spare in grid.flat[count:]:
         spare.remove()
@@ -148,9 +158,8 @@ def _nothing(axes: Axes, why: str) -> None:
 
 def _look(skill: int) -> dict[str, Any]:
     cycle = skill // len(PALETTE)
-    colour = PALETTE[skill % len(PALETTE)]
     return {
-        "color": colour,
+        "color": PALETTE[skill % len(PALETTE)],
         "linestyle": LINES[cycle % len(LINES)],
         "marker": MARKERS[cycle % len(MARKERS)],
         "markeredgecolor": INK,
@@ -170,7 +179,8 @@ def _plane(axes: Axes, rollouts: pd.DataFrame) -> None:
         for _, path in own.groupby("episode"):
             x, y = path["x"].to_numpy(), path["y"].to_numpy()
             axes.plot(x, y, linewidth=0.9, alpha=0.9, rasterized=True, **{**look, "marker": ""})
-            axes.plot(x[-1:], y[-1:], rasterized=True, zorder=3, **look)
+            # Below the frame (2.5), so that paths and ends are rasterised into one picture.
+            axes.plot(x[-1:], y[-1:], rasterized=True, zorder=2.2, **look)
     start = ends(rollouts)[["start_x", "start_y"]].mean()
     axes.plot(*start, zorder=4, **_START)
 
@@ -184,7 +194,7 @@ def _plane_scale(panels: Sequence[Axes], drawn: Sequence[pd.DataFrame]) -> None:
         axes.locator_params(nbins=5)
 
 
-def _key(figure: Figure, skills: int) -> None:
+def _plane_key(figure: Figure, skills: int) -> None:
     """A colour key with the skills in rows of ten (a legend fills columns first, hence the sorting)."""
     columns = len(PALETTE)
     order = sorted(range(skills), key=lambda skill: (skill % columns, skill // columns))
@@ -203,10 +213,7 @@ def _key(figure: Figure, skills: int) -> None:
 def _line(axes: Axes, rollouts: pd.DataFrame) -> None:
     points = ends(rollouts)
     start = float(points["start_x"].mean())
-    axes.axvline(start, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
-    axes.annotate(
-        "start", (start, 1), (2, 1), xycoords=axes.get_xaxis_transform(), textcoords="offset points", color=QUIET
-    )
+    axes.axvline(start, zorder=1, **_ORIGIN)
     for skill, own in _by_skill(points):
         look = {**_look(skill), "linestyle": ""}
         axes.plot([start, own["x"].mean()], [skill + 1] * 2, color=look["color"], linewidth=1.0, alpha=0.6)
@@ -221,6 +228,12 @@ def _line_scale(panels: Sequence[Axes], skills: int) -> None:
         axes.locator_params(axis="x", nbins=5)
 
 
+def _line_key(figure: Figure) -> None:
+    end = {**_look(0), "linestyle": "", "color": QUIET}
+    handles = [Line2D([], [], label="end of an episode", **end), Line2D([], [], label="start", **_ORIGIN)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+
+
 def hausdorff(hausdorff_table: pd.DataFrame, summary: pd.DataFrame, out: Path, *, env: str) -> None:
     """How far apart each method's skills end: bars of the mean with its interval, the seeds as dots.
 
@@ -233,44 +246,48 @@ def hausdorff(hausdorff_table: pd.DataFrame, summary: pd.DataFrame, out: Path, *
     final = [condition for condition in conditions if "@" not in condition] or [*conditions] or [NOMINAL]
     with _style():
         figure = Figure(figsize=(8.6, (0.55 + 0.4 * max(1, len(methods))) * len(final) + 1.1), layout="constrained")
-        grid = figure.subplots(len(final), 2, squeeze=False, sharex="col", sharey=True)
+        grid = figure.subplots(len(final), 2, squeeze=False, sharex="col", sharey="row")
         figure.suptitle(f"{env}: how far apart skills end")
         for row, condition in zip(grid, final, strict=True):
             runs = hausdorff_table[hausdorff_table["condition"] == condition]
             for axes, (metric, label) in zip(row, DISTANCES.items(), strict=True):
                 chosen = summary[(summary["condition"] == condition) & (summary["metric"] == metric)]
-                means = {row.method: row for row in chosen.itertuples()}
-                seeds = {
-                    method: runs[runs["method"] == method].groupby("seed")[metric].mean().to_numpy()
-                    for method in methods
-                }
-                _bars(axes, methods, means, seeds)
+                bars = {bar.method: bar for bar in chosen.itertuples()}
+                _bars(axes, methods, bars, runs.groupby(["method", "seed"])[metric].mean().reset_index())
                 axes.set_title(label if len(final) == 1 else f"{label}, {condition}")
-            _method_axis(row[0], methods, runs.groupby("method")["seed"].nunique().to_dict())
-            if condition == NOMINAL:
-                _paper(row[0], methods, env)
+                if metric == "hausdorff":
+                    _method_axis(axes, methods, bars)
+                    if condition == NOMINAL:
+                        _paper(axes, methods, env)
         for axes in grid[-1]:
             axes.set(xlim=(0, None), xlabel="metres")
+        for axes in grid.flat:
+            axes.tick_params(axis="y", length=0)
         _marks(figure, paper=NOMINAL in final and bool(PAPER_HAUSDORFF.get(env, {}).keys() & set(methods)))
         _save(figure, out)
 
 
-def _bars(axes: Axes, methods: Sequence[str], means: Mapping[str, Any], seeds: Mapping[str, np.ndarray]) -> None:
+def _bars(axes: Axes, methods: Sequence[str], bars: Mapping[Any, Any], runs: pd.DataFrame) -> None:
     beside: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "va": "center", "annotation_clip": False}
     for row, method in enumerate(methods):
-        bar = means.get(method)
+        bar = bars.get(method)
         if bar is None or not np.isfinite(bar.mean):
             axes.annotate("no value", (1.02, row), color=QUIET, **beside)
             continue
         axes.barh(row, bar.mean, height=0.5, **_bar(method))
-        label = f"{bar.mean:.3g}"
+        label = _number(bar.mean)
         if bar.seeds > 1:
             axes.plot([bar.ci_low, bar.ci_high], [row, row], **_INTERVAL)
-            label += f" [{bar.ci_low:.3g}, {bar.ci_high:.3g}]"
-        axes.plot(seeds[method], np.full(len(seeds[method]), row), **_SEED)
+            label += f" [{_number(bar.ci_low)}, {_number(bar.ci_high)}]"
+        dots = runs.loc[runs["method"] == method].iloc[:, -1]
+        axes.plot(dots, [row] * len(dots), **_SEED)
         axes.annotate(label, (1.02, row), color=INK, **beside)
     if not methods:
         _nothing(axes, "no runs")
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _bar(method: str) -> dict[str, Any]:
@@ -284,11 +301,12 @@ def _bar(method: str) -> dict[str, Any]:
     }
 
 
-def _method_axis(axes: Axes, methods: Sequence[str], seeds: Mapping[Any, int]) -> None:
-    counts = [int(seeds.get(method, 0)) for method in methods]
-    labels = [f"{name(method)}\n{n} seed{'' if n == 1 else 's'}" for method, n in zip(methods, counts, strict=True)]
+def _method_axis(axes: Axes, methods: Sequence[str], bars: Mapping[Any, Any]) -> None:
+    counts = [int(bars[method].seeds) if method in bars else 0 for method in methods]
+    labels = [
+        f"{method_name(method)}\n{n} seed{'' if n == 1 else 's'}" for method, n in zip(methods, counts, strict=True)
+    ]
     axes.set(yticks=range(len(methods)), yticklabels=labels, ylim=(max(1, len(methods)) - 0.4, -0.6))
-    axes.tick_params(axis="y", length=0)
 
 
 def _paper(axes: Axes, methods: Sequence[str], env: str) -> None:

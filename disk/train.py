@@ -54,6 +54,9 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     with _until_signal() as stopping:
         checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
         try:
+            if _finished(out, checkpoint.stamp):  # by the process that this one waited for
+                checkpoint.remove()
+                return
             training = SkillTraining(job, earlier, runtime, checkpoint)
             training.resume()
             save_json(directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
@@ -203,6 +206,7 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
             "steps": job.steps,
             "collected_steps": collected,
             "config_hash": job.digest(),
+            "stamp": training.checkpoint.stamp,
             "code_hash": code_hash(),
             "commit": commit(),
             "job": job.model_dump(mode="json"),
@@ -259,6 +263,13 @@ def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         before = load_json(earlier[-1] / "stats.json")
         found["before"] = json.dumps([before["mean_consistency"], before["mean_diversity"]])
     return found
+
+
+def _finished(out: Path, stamp: str) -> bool:
+    try:
+        return (out / "policy.safetensors").exists() and load_json(out / "stats.json").get("stamp") == stamp
+    except ArtefactError:
+        return False
 
 
 def _read_visits(folder: Path, sigma_size: int) -> np.ndarray:

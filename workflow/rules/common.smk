@@ -1,5 +1,6 @@
 """The configuration, checked before anything is planned, and the functions that rules ask it with."""
 
+import fcntl
 import json
 import os
 import shlex
@@ -35,6 +36,29 @@ shell.prefix(
 ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
+
+
+def forget_dead_controllers():
+    """Remove the locks that a killed Snakemake left behind, so that the same command goes on.
+
+    A controller holds a lock of the kernel's for as long as it lives, shared with others. Whoever gets
+    it for itself is alone, and Snakemake's own lock files, if there are any, belong to the dead.
+    """
+    folder = Path(".snakemake/locks")
+    folder.mkdir(parents=True, exist_ok=True)
+    alive = (folder / "alive").open("a")
+    try:
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in folder.glob("[0-9]*.lock"):
+            left.unlink()
+    except BlockingIOError:
+        pass  # another controller is at work: Snakemake's locks decide what this one may do
+    fcntl.flock(alive, fcntl.LOCK_SH)
+    return alive
+
+
+if workflow.is_main_process and not workflow.dryrun:
+    ALIVE = forget_dead_controllers()
 
 
 wildcard_constraints:

@@ -1,0 +1,376 @@
+"""MLflow as a mirror of results/: an experiment an environment, a run a seed, a child run a skill.
+
+Local files are the record of truth. `mirror` fills MLflow from them and adds nothing when there is nothing
+new; `follow` does so for one skill while it is being trained, in a process of its own that `Sidecar` starts
+beside the trainer, so that a slow or dead server costs training nothing. `disk.mlflow_store` does the writing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from types import FrameType
+from typing import Any, NamedTuple
+
+from disk.mlflow_store import Record, Row, Status, Store, Summary, TrackingError, explain
+
+__all__ = ["Sidecar", "Summary", "TrackingError", "follow", "mirror", "resolve_uri"]
+
+STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
+HASHES = ("commit", "config_hash", "code_hash")
+SETTINGS = ("skill", "alpha", "beta", "steps")  # of stats.json; the other numbers there are outcomes
+RUN, SKILL = re.compile(r"seed\d+"), re.compile(r"(skill\d{2,})(\.checkpoint)?")
+RETRY = 60.0  # seconds between two tries at most, when MLflow does not answer
+
+
+class Measured(NamedTuple):
+    """A line of metrics.csv; skill -1 is the run as a whole."""
+
+    condition: str
+    skill: int
+    metric: str
+    value: float
+
+
+def resolve_uri(config_uri: str) -> str:
+    """Where to track: MLFLOW_TRACKING_URI, or what the config says."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or config_uri
+
+
+def mirror(root: Path, uri: str) -> Summary:
+    """Fill MLflow from everything below a results root, an environment, a run or a skill."""
+    root = Path(os.path.abspath(root))  # not resolve(): a link's target need not be called `results`
+    if not root.exists():
+        raise TrackingError(f"{root}: does not exist")
+    with _explained(uri):
+        store = Store(uri)
+        for run, skills in _runs_below(root):
+            _mirror_run(store, run, skills)
+        return store.summary
+
+
+def follow(skill: Path, uri: str, interval: float, parent: int) -> None:
+    """Mirror a skill's curve while process `parent` trains it, then its files; never fails."""
+    skill = Path(os.path.abspath(skill))
+    watch = _Watch(parent)
+    store: Store | None = None
+    reported, delay, over = False, interval, False
+    while not over:
+        over = watch.over()  # asked before looking: the last look comes after the training's end
+        try:
+            with _explained(uri):
+                store = store or Store(uri)
+                _mirror_live(store, skill, over)
+            delay = interval
+        except TrackingError as error:
+            delay = min(max(2.0 * delay, interval), max(RETRY, interval))
+            if not reported:
+                message = f"{error}; training goes on, `python -m disk track {skill.parent}` fills in what is missing"
+                print(f"tracking: {message}", file=sys.stderr, flush=True)
+            reported = True
+        if not over:
+            watch.wait(delay)
+
+
+class Sidecar:
+    """Runs `follow` in a process beside a training that lasts longer than `after` seconds. Never raises."""
+
+    def __init__(self, skill: Path, uri: str, after: float, interval: float) -> None:
+        options = {"--parent": os.getpid(), "--uri": uri, "--interval": interval}
+        self._command = [sys.executable, "-m", "disk", "track", "--follow", str(skill)]
+        self._command += [str(part) for option in options.items() for part in option]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._timer = threading.Timer(after, self._start)
+        self._timer.daemon = True
+
+    def _start(self) -> None:
+        try:
+            # A session of its own: the training's Ctrl-C and walltime signals are not meant for it.
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, 10)
+        except OSError as error:
+            print(f"tracking: cannot be started: {error}; training goes on", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Sidecar:
+        with suppress(RuntimeError):  # no more threads allowed on this machine
+            self._timer.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._timer.cancel()
+        with suppress(RuntimeError):
+            self._timer.join()  # it may be starting the process at this moment
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class _Watch:
+    """Waits until SIGTERM comes or a process is gone."""
+
+    def __init__(self, process: int) -> None:
+        self._process, self._stopped = process, False
+        self._is_child = os.getppid() == process
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, signum: int, frame: FrameType | None) -> None:
+        self._stopped = True
+
+    def over(self) -> bool:
+        if self._stopped or (self._is_child and os.getppid() != self._process):
+            return True  # a killed process that nobody has waited for still has its number, but no children
+        try:
+            os.kill(self._process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    def wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.over() and (left := end - time.monotonic()) > 0.0:
+            time.sleep(min(left, 0.25))
+
+
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # MLflow lets through what requests, SQLAlchemy and the file system raise
+        raise TrackingError(explain(uri, error)) from error
+
+
+def _runs_below(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Runs at or below a path, each with the names of its skills."""
+    if match := SKILL.fullmatch(path.name):
+        yield path.parent, [match[1]]
+    elif RUN.fullmatch(path.name):
+        yield path, _skills(path)
+    else:
+        for run in sorted(path.rglob("seed*")):
+            if RUN.fullmatch(run.name) and run.is_dir():
+                yield run, _skills(run)
+
+
+def _skills(run: Path) -> list[str]:
+    """Names of a run's skills that have begun: training makes the directory before there is anything in it."""
+    folders = [path for path in run.iterdir() if SKILL.fullmatch(path.name) and any(path.iterdir())]
+    return sorted({path.name.removesuffix(".checkpoint") for path in folders})
+
+
+def _mirror_run(store: Store, run: Path, skills: Iterable[str]) -> None:
+    record, evaluation = _read_run(run), _evaluation(run)
+    known = store.runs(record.experiment, record.key)
+    parent = store.put(record, known, None, None)
+    for name in skills:
+        store.put(_read_skill(run, name, evaluation), known, parent, None)
+
+
+def _mirror_live(store: Store, path: Path, over: bool) -> None:
+    """One look at the training of a skill, or of a run whose skills are learned together."""
+    status: Status = "KILLED" if over else "RUNNING"  # over and not finished: it was interrupted
+    joint = RUN.fullmatch(path.name) is not None
+    run = _read_run(path if joint else path.parent)
+    known = store.runs(run.experiment, run.key)
+    if joint:
+        store.put(run, known, None, status)
+        return
+    skill = _read_skill(path.parent, path.name, [])
+    # The run's figures and skills come after its last training: not worth a look every few seconds.
+    parent = store.put(replace(run, artefacts={}), known, None, "RUNNING" if skill.finished else status)
+    store.put(skill, known, parent, status)
+
+
+def _place(run: Path) -> dict[str, str]:
+    """What a run's path says: `…/results/quick/point/disk/seed0` is in the experiment `quick/point`."""
+    env, parts = run.parents[1].name, run.parents[2].parts
+    root = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
+    experiment, method = "/".join([*root, env]), run.parent.name
+    key = f"{experiment}/{method}/{run.name}"
+    return {"experiment": experiment, "key": key, "env": env, "method": method, "seed": run.name.removeprefix("seed")}
+
+
+def _read_run(run: Path) -> Record:
+    place, result, env = _place(run), run / "skills.safetensors", run.parents[1]
+    stats = [_json(path) for path in sorted(run.glob("skill*/stats.json"))]
+    finished = _finished(result, *run.glob("*checkpoint/progress.csv"))
+    curve = run / "progress.csv" if finished else run / "checkpoint" / "progress.csv"
+    rows = _rows(curve)
+    about: dict[str, Any]
+    if stats:  # a chain: its settings are its skills', and it grows without becoming another run
+        about = {name: stats[-1].get(name) for name in ("commit", "code_hash")}
+    else:
+        about = _metadata(result) if finished else {"job": _json(run / "checkpoint" / "job.json")}
+    steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
+    artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}
+    artefacts |= {f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))}
+    return Record(
+        experiment=place["experiment"],
+        key=place["key"],
+        name=f"{place['method']}/{run.name}",
+        rows=rows,
+        results=_results(_evaluation(run), steps) if finished else {},
+        params={**_flat(about.get("job", {})), **_identity(place)},
+        tags=_tags(about),
+        artefacts={**artefacts, **({result.name: result} if finished else {})},
+        started=_started(rows, curve, result),
+        finished=finished,
+    )
+
+
+def _read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
+    place, final, live = _place(run), run / name, run / f"{name}.checkpoint"
+    policy, number = final / "policy.safetensors", int(name.removeprefix("skill"))
+    finished = _finished(policy, live / "progress.csv")
+    curve = (final if finished else live) / "progress.csv"
+    rows = _rows(curve)
+    about: dict[str, Any] = _json(final / "stats.json") if finished else {"job": _json(live / "job.json")}
+    steps = int(about.get("steps") or (rows[-1].step if rows else 0))
+    results = _results([measured for measured in evaluation if measured.skill == number], steps)
+    outcomes = {key: value for key, value in about.items() if key not in SETTINGS and _is_number(value)}
+    results |= {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
+    return Record(
+        experiment=place["experiment"],
+        key=f"{place['key']}/{name}",
+        name=f"{place['method']}/{run.name}/{name}",
+        rows=rows,
+        results=results if finished else {},
+        params={**_flat(about.get("job", {})), **_flat({key: about.get(key) for key in SETTINGS}), **_identity(place)},
+        tags=_tags(about),
+        artefacts={policy.name: policy} if finished else {},
+        started=_started(rows, curve, policy),
+        finished=finished,
+    )
+
+
+def _finished(product: Path, *curves: Path) -> bool:
+    """Whether training has made its product; a live curve that is newer belongs to a training since."""
+    made = _modified(product)
+    return made > 0.0 and all(_modified(curve) <= made for curve in curves)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _started(rows: Sequence[Row], *paths: Path) -> int:
+    """When training began, roughly, in milliseconds: only for a run that MLflow does not know yet."""
+    last = next(filter(None, map(_modified, paths)), time.time())
+    return round(1000 * (last - (rows[-1].elapsed if rows else 0.0)))
+
+
+def _rows(path: Path) -> list[Row]:
+    """A training curve as far as it is written; its last line may still be incomplete."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    header = lines[0] if lines else []
+    if STEP not in header or "skill" in header:  # the latter: a chain's curves in one file, which its skills have
+        return []
+    rows: list[Row] = []
+    for line in lines[1:]:
+        values = dict(zip(header, map(_number, line), strict=False))
+        step, elapsed = values.pop(STEP, math.nan), values.get(ELAPSED, math.nan)
+        if len(line) == len(header) and step > (rows[-1].step if rows else -1):
+            finite = {name: value for name, value in values.items() if math.isfinite(value)}
+            rows.append(Row(int(step), elapsed if math.isfinite(elapsed) else 0.0, finite))
+    return rows
+
+
+def _evaluation(run: Path) -> list[Measured]:
+    try:
+        with (run / "metrics.csv").open(newline="") as file:
+            lines = [
+                Measured(line["condition"], int(line["skill"]), line["metric"], _number(line["value"]))
+                for line in csv.DictReader(file)
+            ]
+    except (OSError, KeyError, TypeError, ValueError):
+        return []
+    return [measured for measured in lines if math.isfinite(measured.value)]
+
+
+def _results(evaluation: Iterable[Measured], steps: int) -> dict[str, dict[int, float]]:
+    """Means over skills, by metric and step. A condition `name@step` is a snapshot's: a point of a curve."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for measured in evaluation:
+        condition, _, step = measured.condition.partition("@")
+        curve = values.setdefault(f"eval/{condition}/{measured.metric}", {})
+        curve.setdefault(int(step) if step else steps, []).append(measured.value)
+    return {name: {step: fmean(each) for step, each in curve.items()} for name, curve in values.items()}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """What a file of tensors says of itself. Not disk.files.load_tensors: that brings torch with it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            content = json.loads((file.metadata() or {}).get("disk", "{}"))
+    except (OSError, ValueError, SafetensorError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _tags(about: Mapping[str, Any]) -> dict[str, str]:
+    tags = {f"disk.{name}": str(about[name]) for name in HASHES if about.get(name)}
+    if about.get("commit"):
+        tags["mlflow.source.git.commit"] = str(about["commit"])  # the column `Version` of MLflow's UI
+    return tags
+
+
+def _identity(place: Mapping[str, str]) -> dict[str, str]:
+    return {name: place[name] for name in ("env", "method", "seed")}
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as MLflow's params: `sac.batch_size`."""
+    params: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            params |= _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            params[prefix + name] = value if isinstance(value, str) else json.dumps(value)
+    return params
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,30 @@
+"""Learning must work, not just run: DISk on the point robot, at the settings of config/envs.yaml."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from disk import config, metrics, runs
+from disk.rollout import rollout, table
+from disk.seeds import seed_of
+from disk.skills import load
+
+
+@pytest.mark.slow
+def test_disk_finds_diverse_and_consistent_skills_on_the_point_robot(tmp_path: Path) -> None:
+    """Mean Hausdorff at least 5 times the random policies', and 6 of 8 skills clearly apart from all others."""
+    settings = config.load(config.PROJECT / "config/quick.yaml")
+    measured = {}
+    for method in ("disk", "random"):
+        run = runs.train_run(settings, tmp_path, "point", method, seed=0, skills=None, watch=lambda out: nullcontext())
+        job = settings.evaluation_job("point")
+        starts = [seed_of("evaluation", job.evaluation.seed, episode) for episode in range(10)]
+        skills = load(run)
+        frame = metrics.measure(table(rollout(skills, job.world, job.horizon, [starts] * len(skills))))
+        measured[method] = frame[frame["skill"] >= 0].pivot_table(index="skill", columns="metric", values="value")
+    disk = measured["disk"]
+    assert disk["hausdorff"].mean() >= 5 * measured["random"]["hausdorff"].mean()
+    assert (disk["isolation"] >= 3 * disk["spread"]).sum() >= 6

@@ -1,0 +1,226 @@
+"""The chain in Snakemake: what a change plans, what is refused, and what a kill costs. Real runs on a tiny point robot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parent.parent
+TINY = {
+    "seeds": [0],
+    "runs": [{"envs": ["point"], "methods": ["disk", "random"]}],
+    "environments": {
+        "point": {
+            "skills": 3,
+            "steps": [400, 400, 400],
+            "sac": {"hidden": [16, 16], "seed_steps": 50, "batch_size": 32},
+            "test_horizon": 20,
+        }
+    },
+    "disk": {"past_states": 200},
+    "runtime": {"checkpoint_minutes": 0.002},
+    "tracking": {"enabled": False},
+}
+
+
+class Project:
+    """A copy of the workflow in a directory of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        for name in ("workflow", "config", "profiles"):
+            shutil.copytree(PROJECT / name, path / name)
+        shutil.copy(PROJECT / "Snakefile", path)
+        self.configure()
+
+    def configure(self, **changes: object) -> None:
+        from disk.config import merge
+
+        (self.path / "tiny.yaml").write_text(yaml.safe_dump(merge(TINY, changes)))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments, "--configfile", "tiny.yaml"]
+        return subprocess.Popen(
+            command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+
+    def run(self, *arguments: str, ok: bool = True) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=300)
+        assert (process.returncode == 0) == ok, output
+        return output
+
+    def planned(self, *arguments: str) -> Counter[str]:
+        """How many jobs of each rule a dry run plans."""
+        output = self.run("-n", "--quiet", "progress", *arguments)
+        if "Nothing to be done" in output:
+            return Counter()
+        table = output.split("Job stats:")[1].split("Reasons:")[0]
+        rows = (line.split() for line in table.splitlines())
+        return Counter({row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()})
+
+    def bytes(self, pattern: str) -> dict[str, bytes]:
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in sorted(self.path.glob(pattern))}
+
+
+POLICIES = "results/point/disk/seed0/skill*/policy.safetensors"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("finished"))
+    project.run()
+    return project
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """A finished run that a test may change."""
+    shutil.copytree(finished.path, tmp_path / "copy", symlinks=True)
+    copy = Project.__new__(Project)
+    copy.path = tmp_path / "copy"
+    return copy
+
+
+def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: Project) -> None:
+    env = finished.path / "results/point"
+    for name in ("hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"):
+        assert (env / name).stat().st_size > 100
+    assert not list(env.rglob("*.checkpoint"))
+    assert not list(env.rglob("*.tmp"))
+    header = (env / "hausdorff.csv").read_text().splitlines()[0]
+    assert header == "method,seed,condition,skill,hausdorff,isolation"
+    assert finished.planned() == Counter()
+
+
+def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
+    before = project.bytes("results/point/disk/seed0/skill*/*")
+    project.configure(environments={"point": {"skills": 4, "steps": [400] * 4}})
+    planned = project.planned()
+    assert planned["train_skill"] == 1
+    assert planned["train_joint"] == 1  # random: four policies instead of three
+    project.run("results/point/disk/seed0/skills.safetensors")
+    after = project.bytes("results/point/disk/seed0/skill*/*")
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)
+
+
+def test_changing_the_third_skills_steps_plans_the_third_and_later(project: Project) -> None:
+    project.configure(environments={"point": {"steps": [400, 400, 500]}})
+    assert project.planned()["train_skill"] == 1
+    project.configure(environments={"point": {"steps": [400, 500, 400]}})
+    assert project.planned()["train_skill"] == 2
+    project.configure(environments={"point": {"steps": [500, 400, 400]}})
+    assert project.planned()["train_skill"] == 3
+
+
+def test_what_does_not_change_a_result_plans_nothing(project: Project) -> None:
+    project.configure(
+        runtime={"checkpoint_minutes": 9, "log_every": 77, "device": "cpu"}, threads=2, tracking={"interval_seconds": 3}
+    )
+    assert project.planned()["train_skill"] == 0
+    project.configure()
+    later = time.time() + 60
+    for path in [*project.path.rglob("*.py"), *project.path.rglob("*.smk"), project.path / "Snakefile"]:
+        os.utime(path, (later, later))  # what a git checkout does
+    for path in (project.path / "config").iterdir():
+        os.utime(path, (later, later))
+    assert project.planned() == Counter()
+
+
+def test_touching_the_package_plans_nothing(project: Project) -> None:
+    """The package is installed beside the workflow, so touch a copy of it that comes first on the path."""
+    shutil.copytree(PROJECT / "disk", project.path / "disk")
+    later = time.time() + 60
+    for path in (project.path / "disk").rglob("*.py"):
+        os.utime(path, (later, later))
+    (project.path / "disk/sac.py").write_text((PROJECT / "disk/sac.py").read_text() + "\nEDITED = True\n")
+    assert project.planned() == Counter()
+
+
+def test_a_code_change_retrains_where_the_configuration_says_so(project: Project) -> None:
+    project.configure(retrain_on_code_change=True)
+    assert project.planned()["train_skill"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"sac": {"batchsize": 3}}, ["sac.batchsize", "batch_size"]),
+        ({"runs": [{"envs": ["pint"], "methods": ["disk"]}]}, ["runs.0.envs", "'pint'", "point"]),
+        ({"runs": [{"envs": ["point"], "methods": ["dsk"]}]}, ["runs.0.methods", "'dsk'", "disk"]),
+        ({"environments": {"point": {"steps": -5}}}, ["environments.point.steps", "-5", "greater than or equal to 0"]),
+        ({"environments": {"point": {"steps": [400, 400]}}}, ["environments.point", "2 entries", "skills is 3"]),
+        ({"sac": {"discount": "high"}}, ["sac.discount", "'high'", "number"]),
+    ],
+)
+def test_a_bad_configuration_is_refused_before_any_job(
+    project: Project, changes: dict[str, object], expected: list[str]
+) -> None:
+    project.configure(**changes)
+    output = project.run(ok=False)
+    assert all(part in output for part in expected), output
+    assert "Traceback" not in output
+    assert "rule train_skill" not in output
+
+
+def test_an_unknown_skill_is_refused(project: Project) -> None:
+    output = project.run("-n", "results/point/disk/seed0/skill07/policy.safetensors", ok=False)
+    assert "there is no skill 07" in output
+
+
+def test_a_truncated_earlier_policy_is_named(project: Project) -> None:
+    policy = project.path / "results/point/disk/seed0/skill00/policy.safetensors"
+    stat = policy.stat()
+    policy.write_bytes(policy.read_bytes()[:100])
+    os.utime(policy, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    shutil.rmtree(project.path / "results/point/disk/seed0/skill02")
+    output = project.run(
+        "results/point/disk/seed0/skill02/policy.safetensors", "--allowed-rules", "train_skill", ok=False
+    )
+    assert "skill00/policy.safetensors: is damaged" in output
+    assert "run the same command again" in output
+
+
+@pytest.mark.slow
+def test_killed_controllers_and_trainers_go_on_with_the_same_command(finished: Project, tmp_path: Path) -> None:
+    """kill -9 at several moments, of the controller alone or of everything: the same bytes in the end."""
+    project = Project(tmp_path)
+    target = "results/point/disk/seed0/skills.safetensors"
+    for kill in range(4):
+        process = project.start(target)
+        _wait_for_training(project, process, seconds=0.3 + 0.5 * kill)
+        if process.poll() is not None:
+            break
+        if kill % 2:
+            process.kill()  # the controller; its trainer goes on as an orphan, which the next one waits for
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    project.run(target)
+    same = "results/point/disk/seed0/skill*/*"
+    wanted = {name: data for name, data in finished.bytes(same).items() if not name.endswith((".json", ".csv"))}
+    assert {name: project.bytes(same)[name] for name in wanted} == wanted
+    for name, data in finished.bytes(f"{same}.json").items():
+        ours, theirs = json.loads(project.bytes(f"{same}.json")[name]), json.loads(data)
+        assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
+
+
+def _wait_for_training(project: Project, process: subprocess.Popen[str], seconds: float) -> None:
+    """Let the current skill train for a while."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if list(project.path.glob("results/point/disk/seed0/*.checkpoint/lease")):
+            time.sleep(seconds)
+            return
+        time.sleep(0.05)
