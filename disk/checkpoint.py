@@ -135,3 +135,20 @@ def stamp(job: str, inputs: Mapping[str, str]) -> str:
     import hashlib
 
     return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()
+
+
+def controller_is_gone() -> bool:
+    """Whether the Snakemake that started this training has been killed.
+
+    Its successor deletes what an unfinished job has written, finished or not, and starts the job again: with
+    the checkpoint still there, that costs seconds. Controllers hold a lock on the file in DISK_CONTROLLER.
+    """
+    path = os.environ.get("DISK_CONTROLLER")
+    if not path:
+        return False
+    try:
+        with open(path, "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except OSError:
+        return False

@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("method", nargs="?", default="disk")
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--skills", type=int, help="stop after this many skills")
+    train.add_argument("--results", type=Path, help="where results go (default: the configuration's)")
     _add_config(train)
 
     evaluate = command("evaluate", _evaluate, "roll out a run's skills, measure them and draw their paths")
@@ -93,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
 
     joint = command("train-joint", _train_joint, "all skills of a run at once (called by the workflow)")
     joint.add_argument("--job", required=True, help="the run's settings as JSON")
-    joint.add_argument("--out", type=Path, required=True, help="the file of skills to write")
+    joint.add_argument("--out", type=Path, required=True, help="the file of skills to write; stats.json goes beside it")
 
     bundle = command("bundle", _bundle, "the skills of a chain as one file (called by the workflow)")
     bundle.add_argument("policies", type=Path, nargs="+")
@@ -103,7 +104,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("--configfile", type=Path, nargs="+", default=[], help="presets over config/config.yaml")
-    command.add_argument("--results", type=Path, help="where results go (default: the configuration's)")
 
 
 def _log_to(path: Path | None) -> None:
@@ -211,10 +211,9 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _track(arguments: argparse.Namespace) -> None:
-    from disk.config import load
     from disk.tracking import TrackingError, follow, mirror, resolve_uri
 
-    uri = arguments.uri or resolve_uri(load().tracking.uri)
+    uri = arguments.uri or resolve_uri(_settings()[1].uri)
     if arguments.follow:
         follow(arguments.follow, uri, arguments.interval, arguments.parent)
         return

@@ -28,6 +28,9 @@ from pydantic import (
     model_validator,
 )
 
+from disk.faults import explain
+from disk.provenance import code_hash
+
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PROJECT = Path(__file__).resolve().parent.parent
@@ -186,6 +189,15 @@ class Incremental(Model):
     mean_floor: PositiveFloat
     """Means of r_c and r_d are clamped here before they are inverted."""
 
+    def relevant_to(self, skill: int) -> Incremental:
+        """The settings with those replaced by a fixed value that this skill's training never looks at."""
+        unused: dict[str, Any] = {}
+        if skill != 1:
+            unused["second_beta"] = "one"
+        if skill == 0:
+            unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "mean_floor": 1.0}
+        return self.model_copy(update=unused)
+
 
 class Method(Model):
     """A row of methods.yaml."""
@@ -336,7 +348,7 @@ class Config(Model):
             skill=skill,
             steps=environment.steps_of(skill),
             sac=self.sac_of(env, method),
-            objective=_changed(self.disk, row.settings, f"methods.{method}.settings"),
+            objective=_changed(self.disk, row.settings, f"methods.{method}.settings").relevant_to(skill),
             first_alpha=environment.first_alpha if first else None,
             alive_bonus=environment.alive_bonus if first else None,
             replay_capacity=environment.replay_capacity,
@@ -347,7 +359,11 @@ class Config(Model):
     def evaluation_job(self, env: str) -> EvaluationJob:
         environment = self.environment(env)
         return EvaluationJob(
-            env=env, world=environment.world(), horizon=environment.test_horizon, evaluation=self.evaluation
+            env=env,
+            world=environment.world(),
+            horizon=environment.test_horizon,
+            episodes=self.evaluation.episodes,
+            seed=self.evaluation.seed,
         )
 
     def joint_job(self, env: str, method: str, seed: int) -> JointJob:
@@ -370,7 +386,8 @@ class EvaluationJob(Model):
     env: Name
     world: World
     horizon: PositiveInt
-    evaluation: Evaluation
+    episodes: PositiveInt
+    seed: NonNegativeInt
 
 
 class SkillJob(Model):
@@ -407,7 +424,7 @@ def _changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
     try:
         return type(settings).model_validate({**settings.model_dump(), **changes})
     except ValidationError as error:
-        raise ValueError(_explain(error, prefix=where, model=type(settings))) from None
+        raise ValueError(explain(error, type(settings), prefix=where)) from None
 
 
 def _known(table: Mapping[str, Any], name: str, what: str) -> str:
@@ -430,7 +447,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"the configuration is not usable:\n{_explain(error)}") from None
+        raise ConfigError(f"the configuration is not usable:\n{explain(error, Config)}") from None
 
 
 def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
@@ -447,66 +464,6 @@ def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
             raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")
         raw = merge(raw, content)
     return parse(raw)
-
-
-def _explain(error: ValidationError, prefix: str = "", model: type[Model] = Config) -> str:
-    """One line a fault: `environments.ant.steps: -5: input should be …`."""
-    lines = []
-    for fault in error.errors():
-        # Besides keys and indices, pydantic's location names the branch of a union it tried.
-        location = [part for part in fault["loc"] if not str(part).startswith(UNION_BRANCHES)]
-        path = ".".join(filter(None, [prefix, *map(str, location)]))
-        message, value = fault["msg"].removeprefix("Value error, "), fault["input"]
-        if fault["type"] == "extra_forbidden":
-            message = f"unknown key; {_nearest(location, model)}"
-        elif fault["type"] == "missing":
-            message = "missing, and it has no default"
-        elif fault["type"] != "value_error":
-            message = f"{value!r}: {message[:1].lower()}{message[1:]}{_hint(value)}"
-        lines.append(f"{path}: {message}" if path else message)
-    return "\n".join(dict.fromkeys(lines))
-
-
-UNION_BRANCHES = ("list[", "function-", "constrained", "int", "literal[", "Coordinates")
-
-
-def _hint(value: Any) -> str:
-    looks_numeric = isinstance(value, str) and value.replace(".", "").replace("-", "").replace("e", "").isdigit()
-    return " (YAML reads 5e5 as text: write 500_000 or 5.0e+5)" if looks_numeric else ""
-
-
-def _nearest(location: list[int | str], model: Any) -> str:
-    """The keys that would have been right at this place, or the one that was probably meant."""
-    import difflib
-
-    for part in location[:-1]:
-        field = getattr(model, "model_fields", {}).get(part)
-        if field is None:
-            continue  # a name in a table, or an index: the model stays
-        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
-    keys = sorted(model.model_fields)
-    similar = difflib.get_close_matches(str(location[-1]), keys, n=1)
-    return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(keys)}"
-
-
-def code_hash() -> str:
-    """A hash of the code that decides what is learned; comments and docstrings do not count."""
-    import ast
-
-    package = Path(__file__).resolve().parent
-    algorithm = ["networks.py", "sac.py", "replay.py", "seeds.py", "train.py", "rollout.py"]
-    files = [package / name for name in algorithm]
-    files += sorted([*package.glob("objectives/*.py"), *package.glob("envs/*.py")])
-    digest = hashlib.sha256()
-    for path in files:
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            match node:
-                case ast.Expr(value=ast.Constant(value=str()) as text):
-                    text.value = ""
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()[:16]
 
 
 def schema() -> dict[str, Any]:

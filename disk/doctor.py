@@ -8,8 +8,9 @@ import platform
 import shutil
 from pathlib import Path
 
-from disk.config import Config, code_hash
+from disk.config import Config
 from disk.files import ArtefactError, load_json, load_tensors
+from disk.provenance import code_hash
 from disk.runs import finished, skill_directory
 
 PACKAGES = ("torch", "mujoco", "gymnasium", "numpy", "snakemake", "mlflow", "pydantic", "safetensors")

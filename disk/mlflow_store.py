@@ -16,7 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # by default a dead server costs four minutes a call
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors reach the user once, as a TrackingError
     "GIT_PYTHON_REFRESH": "quiet",
 }
@@ -139,30 +140,45 @@ class Store:
 
     def runs(self, experiment: str, key: str) -> dict[str, Run]:
         """The MLflow runs whose key begins with `key`; of several with one key the oldest, and the others go."""
+        from mlflow.exceptions import MlflowException
+
         found = self.client.search_runs(
             [self.experiment(experiment)], f"tags.`disk.key` LIKE '{key}%'", max_results=10_000
         )
         runs: dict[str, Run] = {}
         for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
             if runs.setdefault(run.data.tags["disk.key"], run) is not run:
-                # Two processes made it at once on a server; they all agree on the oldest and refill it.
-                self.client.delete_run(run.info.run_id)
+                # Two processes made it at once on a server, where nothing is locked; all agree on the oldest.
+                with suppress(MlflowException):  # so does another process, at this moment
+                    self.client.delete_run(run.info.run_id)
         return runs
 
     def put(self, record: Record, known: Mapping[str, Run], parent: str | None, status: Status | None) -> str:
         """Add what MLflow lacks of a record, and return the id of its run. Status None: leave it as it is."""
+        from mlflow.exceptions import MlflowException
+
         run = known.get(record.key)
         if run is not None and _other_training(run, record):
             self._set_aside(run, record)
             run = None
         if run is None:
             run = self._create(record)
+        while True:
+            try:
+                self._fill(run, record, parent, status)
+                return str(run.info.run_id)
+            except MlflowException:
+                chosen = self.runs(record.experiment, record.key).get(record.key)
+                if chosen is None or chosen.info.run_id == run.info.run_id:
+                    raise
+                run = chosen  # several processes had made the run at once, and this one's was removed
+
+    def _fill(self, run: Run, record: Record, parent: str | None, status: Status | None) -> None:
         self._describe(run, record, parent)
         self._add_rows(run, record.rows)
         self._add_results(run, record)
         self._set_status(run, record, "FINISHED" if record.finished else status)
         self._add_artefacts(run, record.artefacts)
-        return str(run.info.run_id)
 
     def _set_aside(self, run: Run, record: Record) -> None:
         """Keep a run that shows an earlier training, under a key that nobody looks for."""

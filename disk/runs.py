@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob
-from disk.files import ArtefactError, save_text, whole
+from disk.files import ArtefactError, load_json, save_text, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +56,12 @@ def train_run(
     count = environment.skills if skills is None else skills
     folders = [skill_directory(run, skill) for skill in range(count)]
     for skill, folder in enumerate(folders):
+        job = config.skill_job(env, method, seed, skill)
         if not finished(folder):
             with watch(folder):
-                learn_skill(config.skill_job(env, method, seed, skill), folders[:skill], folder, config.runtime)
+                learn_skill(job, folders[:skill], folder, config.runtime)
+        elif load_json(folder / "stats.json").get("config_hash") != job.digest():
+            raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
     bundle_run([folder / "policy.safetensors" for folder in folders], run / "skills.safetensors")
     return run
 
@@ -84,7 +87,7 @@ def evaluate(job: EvaluationJob, skills: Path, rollouts: Path) -> pd.DataFrame:
 
     found = load(skills)
     # The same starts for every skill and method: differences between them are the skills' own.
-    seeds = [seed_of("evaluation", job.evaluation.seed, episode) for episode in range(job.evaluation.episodes)]
+    seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
     frame = table(rollout(found, job.world, job.horizon, [seeds] * len(found)))
     with whole(rollouts) as file:
         frame.to_parquet(file, index=False)
@@ -118,8 +121,8 @@ def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
 
 
-def draw_trajectories(job: EvaluationJob, rollouts: Sequence[Path], out: Path) -> None:
-    """Paths of the first seed of each method, side by side."""
+def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:
+    """Paths of the first seed of each method, side by side, `drawn` episodes a skill."""
     import pandas as pd
 
     from disk import plots
@@ -132,7 +135,7 @@ def draw_trajectories(job: EvaluationJob, rollouts: Sequence[Path], out: Path) -
         out,
         title=job.env,
         one_dimensional=len(job.world.position.entries) == 1,
-        drawn=job.evaluation.drawn,
+        drawn=drawn,
     )
 
 
@@ -144,7 +147,7 @@ def evaluate_run(config: Config, run: Path) -> str:
     path, figure = run / "rollouts" / "nominal.parquet", run / "trajectories.svg"
     evaluate(job, run / "skills.safetensors", path)
     measured = measure([path], run / "metrics.csv")
-    draw_trajectories(job, [path], figure)
+    draw_trajectories(job, config.evaluation.drawn, [path], figure)
     wide = measured[measured["skill"] >= 0].pivot_table(index="skill", columns="metric", values="value")
     wide.loc["mean"] = wide.mean()
     return f"{wide.round(3).to_string()}\n{run / 'metrics.csv'}, {figure}"

@@ -11,27 +11,27 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from disk.checkpoint import Checkpoint, stamp
-from disk.config import JointJob, Runtime, SkillJob, code_hash
+from disk.checkpoint import Checkpoint, controller_is_gone, stamp
+from disk.config import JointJob, Runtime, SkillJob
 from disk.envs import Projected, make
 from disk.files import ArtefactError, checksum, load_json, save_json, save_text, whole
 from disk.networks import Actor
 from disk.objectives.incremental import IncrementalObjective, inverse_mean
 from disk.progress import NotFiniteError, Progress
-from disk.replay import Columns, Replay, inherit, save_shard
+from disk.provenance import code_hash, commit
+from disk.replay import Batch, Columns, Replay, inherit, save_shard
 from disk.rollout import visits
 from disk.sac import SAC
 from disk.seeds import EpisodeSeeds, seed_of
+from disk.signals import Stopping, until_signal
 from disk.skills import Skills, load
 
 log = logging.getLogger("disk")
@@ -51,7 +51,7 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
         raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
     _writable(out)
     directory = out.with_name(f"{out.name}.checkpoint")
-    with _until_signal() as stopping:
+    with until_signal() as stopping:
         checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
         try:
             if _finished(out, checkpoint.stamp):  # by the process that this one waited for
@@ -62,7 +62,8 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
             save_json(directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
             training.run(stopping)
             _write_skill(training, out)
-            checkpoint.remove()
+            if not controller_is_gone():
+                checkpoint.remove()
         finally:
             checkpoint.close()
 
@@ -120,9 +121,9 @@ class SkillTraining:
                 self.progress.observe(info["sigma"])
                 obs = next_obs
                 for _ in range(0 if seeding else self._updates_due()):
-                    if objective.beta is None:
-                        objective.measure_beta([replay.sample(job.sac.batch_size, self.generator) for _ in range(10)])
-                    batch = replay.sample(job.sac.batch_size, self.generator)
+                    if agent.updates == 0:
+                        objective.start(self._sample)
+                    batch = self._sample()
                     metrics = dict(objective.update(batch))
                     reward, terms = objective.reward(batch, progress=self.step / job.steps)
                     metrics |= terms
@@ -137,6 +138,9 @@ class SkillTraining:
             if stopping.signum:
                 raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
         self.progress.close()
+
+    def _sample(self) -> Batch:
+        return self.replay.sample(self.job.sac.batch_size, self.generator)
 
     def _updates_due(self) -> int:
         ratio = self.job.sac.updates_per_step
@@ -205,15 +209,21 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
             "beta": training.objective.beta if job.skill else None,
             "steps": job.steps,
             "collected_steps": collected,
-            "config_hash": job.digest(),
+            **_provenance(job),
             "stamp": training.checkpoint.stamp,
-            "code_hash": code_hash(),
-            "commit": commit(),
-            "job": job.model_dump(mode="json"),
             "seconds": round(training.progress.seconds, 3),
         },
     )
     skill.save(out / "policy.safetensors")  # last: where it is, the others are
+
+
+def _provenance(job: SkillJob | JointJob) -> dict[str, Any]:
+    return {
+        "config_hash": job.digest(),
+        "code_hash": code_hash(),
+        "commit": commit(),
+        "job": job.model_dump(mode="json"),
+    }
 
 
 def learn_jointly(job: JointJob, out: Path) -> None:
@@ -223,6 +233,7 @@ def learn_jointly(job: JointJob, out: Path) -> None:
     generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
     actor = Actor(*sizes, copies=job.skills, generator=generator)
+    save_json(out.with_name("stats.json"), {"steps": 0, **_provenance(job), "seconds": 0.0})
     Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job.env, job)).save(out)
 
 
@@ -265,9 +276,9 @@ def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
     return found
 
 
-def _finished(out: Path, stamp: str) -> bool:
+def _finished(out: Path, expected: str) -> bool:
     try:
-        return (out / "policy.safetensors").exists() and load_json(out / "stats.json").get("stamp") == stamp
+        return (out / "policy.safetensors").exists() and load_json(out / "stats.json").get("stamp") == expected
     except ArtefactError:
         return False
 
@@ -296,47 +307,3 @@ def _writable(directory: Path) -> None:
         (directory / ".writable").unlink()
     except OSError as error:
         raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None
-
-
-class Stopping:
-    """The signal that asked for a stop, 0 if none did."""
-
-    signum = 0
-
-
-@contextmanager
-def _until_signal() -> Iterator[Stopping]:
-    """Let SIGTERM and SIGINT ask for a stop; a second one stops at once."""
-    stopping = Stopping()
-    previous: dict[int, Any] = {}
-
-    def ask(signum: int, frame: FrameType | None) -> None:
-        stopping.signum = signum
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-
-    try:
-        for asked in (signal.SIGTERM, signal.SIGINT):
-            previous[asked] = signal.signal(asked, ask)
-    except ValueError:  # not in the main thread: whoever embeds us handles signals
-        pass
-    try:
-        yield stopping
-    finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-
-
-def commit() -> str | None:
-    """The commit this code is at, with `+` if files differ from it; None outside a repository."""
-    import subprocess
-
-    here = Path(__file__).resolve().parent
-    try:
-        head, changes = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "."])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head.strip() + ("+" if changes else "")

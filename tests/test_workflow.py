@@ -1,4 +1,4 @@
-"""The chain in Snakemake: what a change plans, what is refused, and what a kill costs. Real runs on a tiny point robot."""
+"""The chain in Snakemake: what a change plans, what is refused, what a kill costs; on a tiny point robot."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Project:
 
     def planned(self, *arguments: str) -> Counter[str]:
         """How many jobs of each rule a dry run plans."""
-        output = self.run("-n", "--quiet", "progress", *arguments)
+        output = self.run("-n", *arguments)
         if "Nothing to be done" in output:
             return Counter()
         table = output.split("Job stats:")[1].split("Reasons:")[0]

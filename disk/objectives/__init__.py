@@ -5,7 +5,7 @@ One file an objective. The training loop knows them only through this protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,9 @@ from disk.replay import Batch
 class Objective(Protocol):
     def observe(self, skill: int, sigma: np.ndarray) -> None:
         """See the projected state that a skill's action led to."""
+
+    def start(self, sample: Callable[[], Batch]) -> None:
+        """Called once, before the first update, with a way to draw replay batches."""
 
     def update(self, batch: Batch) -> Mapping[str, Tensor]:
         """Improve the objective's own model on a batch; metrics as detached tensors."""

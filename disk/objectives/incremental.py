@@ -64,6 +64,12 @@ class IncrementalObjective:
         self.recent[self.observed % len(self.recent)].copy_(torch.from_numpy(sigma))
         self.observed += 1
 
+    def start(self, sample: Callable[[], Batch]) -> None:
+        """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches."""
+        if self.beta is None:
+            mean = float(torch.stack([self.diversity(sample().sigma).mean() for _ in range(10)]).mean())
+            self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
+
     def update(self, batch: Batch) -> Mapping[str, Tensor]:
         return {}  # there is no model to train
 
@@ -74,7 +80,7 @@ class IncrementalObjective:
             diversity_mean = self._sums.new_zeros((), dtype=torch.float32)
         else:
             if self.beta is None:
-                raise RuntimeError("β of the second skill has not been measured: call measure_beta first")
+                raise RuntimeError("β of the second skill has not been measured: call start first")
             diversity = self.diversity(batch.sigma)
             factor = ANNEALING[self.config.anneal](progress)
             reward = self.beta * diversity - (factor * self.alpha) * consistency
@@ -98,11 +104,6 @@ class IncrementalObjective:
         size = (self.config.past_batch,)
         chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
         return kth_distance(sigma, self.past[chosen], self.config.neighbours)
-
-    def measure_beta(self, batches: list[Batch]) -> None:
-        """Set β to the inverse mean r_d of some replay batches, where no predecessor has one."""
-        mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
-        self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
 
     def means(self) -> tuple[float, float]:
         """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""

@@ -54,6 +54,9 @@ def forget_dead_controllers():
     except BlockingIOError:
         pass  # another controller is at work: Snakemake's locks decide what this one may do
     fcntl.flock(alive, fcntl.LOCK_SH)
+    os.environ.update(
+        DISK_CONTROLLER=os.path.abspath(alive.name)
+    )  # by which a trainer knows that it is orphaned
     return alive
 
 

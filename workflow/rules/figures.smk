@@ -13,9 +13,10 @@ rule trajectories:
         "<logs>/{env}/trajectories.log",
     params:
         job=evaluation_job,
+        drawn=CONFIG.evaluation.drawn,
         runs=runs_label,
     shell:
-        "python workflow/scripts/trajectories.py {params.job:q} {output:q} {input:q} > {log:q} 2>&1"
+        "python workflow/scripts/trajectories.py {params.job:q} {params.drawn} {output:q} {input:q} > {log:q} 2>&1"
 
 
 rule hausdorff_bars:

@@ -47,7 +47,8 @@ rule bundle_skills:
 rule train_joint:
     """All skills of a run at once."""
     output:
-        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+        skills="<results>/{env}/{method}/seed{seed}/skills.safetensors",
+        stats="<results>/{env}/{method}/seed{seed}/stats.json",
     log:
         "<logs>/{env}/{method}/seed{seed}/joint.log",
     benchmark:
@@ -58,4 +59,4 @@ rule train_joint:
     params:
         job=joint_job,
     shell:
-        "python -m disk train-joint --job {params.job:q} --out {output:q} --threads {threads} --log {log:q}"
+        "python -m disk train-joint --job {params.job:q} --out {output.skills:q} --threads {threads} --log {log:q}"

@@ -1,4 +1,4 @@
-"""trajectories.py JOB FIGURE ROLLOUTS..."""
+"""trajectories.py JOB DRAWN FIGURE ROLLOUTS..."""
 
 import sys
 from pathlib import Path
@@ -6,5 +6,5 @@ from pathlib import Path
 from disk.config import EvaluationJob
 from disk.runs import draw_trajectories
 
-job, figure, *rollouts = sys.argv[1:]
-draw_trajectories(EvaluationJob.model_validate_json(job), [Path(path) for path in rollouts], Path(figure))
+job, drawn, figure, *rollouts = sys.argv[1:]
+draw_trajectories(EvaluationJob.model_validate_json(job), int(drawn), [Path(path) for path in rollouts], Path(figure))

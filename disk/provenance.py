@@ -1,0 +1,40 @@
+"""Which code made an artefact."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import subprocess
+from pathlib import Path
+
+
+def code_hash() -> str:
+    """A hash of the code that decides what is learned; comments and docstrings do not count."""
+    package = Path(__file__).resolve().parent
+    algorithm = ["networks.py", "sac.py", "replay.py", "seeds.py", "skills.py", "train.py", "rollout.py"]
+    files = [package / name for name in algorithm]
+    files += sorted([*package.glob("objectives/*.py"), *package.glob("envs/*.py")])
+    digest = hashlib.sha256()
+    for path in files:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str()) as text):
+                    text.value = ""
+        digest.update(ast.dump(tree).encode())
+    for path in sorted(package.glob("envs/*.xml")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def commit() -> str | None:
+    """The commit this code is at, with `+` if files differ from it; None outside a repository."""
+    here = Path(__file__).resolve().parent
+    try:
+        head, changes = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "."])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.strip() + ("+" if changes else "")
