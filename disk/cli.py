@@ -36,6 +36,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         log.error("%s", error)
         return 2
+    except KeyboardInterrupt:
+        log.warning("interrupted. Run the same command again to go on.")
+        return 130
     except BrokenPipeError:
         return 1
     except Exception as error:

@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors reach the user once, as a TrackingError
     "GIT_PYTHON_REFRESH": "quiet",
 }
+ATTEMPTS = 3
 Status = Literal["RUNNING", "FINISHED", "KILLED"]
 
 
@@ -163,15 +164,17 @@ class Store:
             run = None
         if run is None:
             run = self._create(record)
-        while True:
+        for attempt in range(ATTEMPTS):
             try:
                 self._fill(run, record, parent, status)
-                return str(run.info.run_id)
+                break
             except MlflowException:
-                chosen = self.runs(record.experiment, record.key).get(record.key)
-                if chosen is None or chosen.info.run_id == run.info.run_id:
+                if attempt == ATTEMPTS - 1:
                     raise
-                run = chosen  # several processes had made the run at once, and this one's was removed
+                # Two processes at one run: MLflow refuses a param that both saw missing, and of two runs made
+                # at once one is gone. With what is there now the rest goes in; a dead server fails right here.
+                run = self.runs(record.experiment, record.key).get(record.key, run)
+        return str(run.info.run_id)
 
     def _fill(self, run: Run, record: Record, parent: str | None, status: Status | None) -> None:
         self._describe(run, record, parent)

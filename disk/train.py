@@ -51,21 +51,21 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
         raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
     _writable(out)
     directory = out.with_name(f"{out.name}.checkpoint")
-    with until_signal() as stopping:
-        checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
-        try:
-            if _finished(out, checkpoint.stamp):  # by the process that this one waited for
-                checkpoint.remove()
-                return
-            training = SkillTraining(job, earlier, runtime, checkpoint)
-            training.resume()
-            save_json(directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+    checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
+    try:
+        if _finished(out, checkpoint.stamp):  # by the process that this one waited for
+            checkpoint.remove()
+            return
+        training = SkillTraining(job, earlier, runtime, checkpoint)
+        training.resume()
+        save_json(directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+        with until_signal() as stopping:
             training.run(stopping)
-            _write_skill(training, out)
-            if not controller_is_gone():
-                checkpoint.remove()
-        finally:
-            checkpoint.close()
+        _write_skill(training, out)
+        if not controller_is_gone():
+            checkpoint.remove()
+    finally:
+        checkpoint.close()
 
 
 class SkillTraining:

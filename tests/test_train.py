@@ -47,7 +47,7 @@ def curve(folder: Path) -> list[dict[str, str]]:
 
 def timeless(folder: Path) -> tuple[dict[str, str], dict[str, Any], list[dict[str, str]]]:
     """All that must be equal when a training is repeated, interrupted or not."""
-    kept = {key: value for key, value in stats(folder).items() if key not in ("seconds", "commit")}
+    kept = {key: value for key, value in stats(folder).items() if key not in ("seconds", "commit", "code_hash")}
     return fingerprint(folder), kept, curve(folder)
 
 

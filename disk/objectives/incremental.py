@@ -67,7 +67,8 @@ class IncrementalObjective:
     def start(self, sample: Callable[[], Batch]) -> None:
         """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches."""
         if self.beta is None:
-            mean = float(torch.stack([self.diversity(sample().sigma).mean() for _ in range(10)]).mean())
+            batches = [sample() for _ in range(10)]
+            mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
             self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
 
     def update(self, batch: Batch) -> Mapping[str, Tensor]:
