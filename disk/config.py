@@ -42,7 +42,7 @@ class ConfigError(ValueError):
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     def canonical(self) -> str:
         """Sorted JSON: equal configurations give equal text, whatever the order of their keys."""
@@ -153,7 +153,7 @@ class Sac(Model):
     """The entropy temperature at the start; it is learned."""
     target_entropy: float | None = None
     """What the temperature steers the entropy to; null: minus the number of actions."""
-    log_std_bounds: tuple[float, float]
+    log_std_bounds: Annotated[list[float], Field(min_length=2, max_length=2)]
     """Bounds that a tanh maps the log standard deviation into."""
     seed_steps: NonNegativeInt
     """Steps with uniform actions and no updates at the start of each skill."""
@@ -163,7 +163,7 @@ class Sac(Model):
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Sac:
         if not self.log_std_bounds[0] < self.log_std_bounds[1]:
-            raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {list(self.log_std_bounds)}")
+            raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {self.log_std_bounds}")
         return self
 
 

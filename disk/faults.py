@@ -12,7 +12,7 @@ UNION_BRANCHES = ("list[", "function-", "constrained", "int", "literal[", "Coord
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
     """One line a fault: `environments.ant.steps: -5: input should be …`."""
-    lines = []
+    lines: dict[str, str] = {}
     for fault in error.errors():
         # Besides keys and indices, pydantic's location names the branch of a union it tried.
         location = [part for part in fault["loc"] if not str(part).startswith(UNION_BRANCHES)]
@@ -24,8 +24,10 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
             message = "missing, and it has no default"
         elif fault["type"] != "value_error":
             message = f"{value!r}: {message[:1].lower()}{message[1:]}{_hint(value)}"
-        lines.append(f"{path}: {message}" if path else message)
-    return "\n".join(dict.fromkeys(lines))
+        lines.setdefault(path, f"{path}: {message}" if path else message)
+    # Where a union's branches failed at different depths, the deepest says most.
+    deepest = [line for path, line in lines.items() if not any(other.startswith(f"{path}.") for other in lines)]
+    return "\n".join(deepest)
 
 
 def _hint(value: Any) -> str:

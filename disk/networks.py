@@ -51,7 +51,7 @@ class Actor(nn.Module):
         inputs: int,
         actions: int,
         hidden: Sequence[int],
-        log_std_bounds: tuple[float, float],
+        log_std_bounds: Sequence[float],
         copies: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:

@@ -103,8 +103,7 @@ class Skills(Sequence[Skill]):
 
 def _actor(tensors: dict[str, Tensor], meta: dict[str, Any], copies: int) -> Actor:
     inputs = int(meta["observation_size"]) + int(meta["latent_size"])
-    low, high = meta["log_std_bounds"]
-    actor = Actor(inputs, int(meta["action_size"]), meta["hidden"], (low, high), copies)
+    actor = Actor(inputs, int(meta["action_size"]), meta["hidden"], meta["log_std_bounds"], copies)
     actor.load_state_dict(tensors)
     return actor.requires_grad_(False)
 
