@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -85,6 +86,65 @@ class Coordinates(Model):
         return list(getattr(self, self.source))
 
 
+class Change(Model):
+    """How one part of a world depends on the global step."""
+
+    what: Literal["remove", "actuator", "gravity", "friction", "mass", "damping"]
+    """`remove` sinks bodies below the floor; `actuator` scales controls (0: dead); the others scale the model's own
+    value: of geoms (friction), bodies (mass), joints (damping) or the whole world (gravity)."""
+    names: list[str] | str = []
+    """Bodies, actuators (by name, or by the joint they drive), geoms or joints; or one pattern such as `block*`."""
+    steps: list[NonNegativeInt] = []
+    """When it changes, ascending. For `remove`: one step for all bodies, or one for each."""
+    factors: list[NonNegativeFloat] = []
+    """The factor from each of these steps on; before the first it is 1."""
+    ramp: bool = False
+    """Go from factor to factor in straight lines instead of at once."""
+    together: PositiveInt | None = None
+    """For `remove`, instead of steps: this many bodies at a time, in order, evenly over the total."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Change:
+        if bool(self.names) == (self.what == "gravity"):
+            raise ValueError("gravity takes no names" if self.names else f"{self.what} needs names")
+        if any(later <= before for before, later in pairwise(self.steps)) and self.what != "remove":
+            raise ValueError(f"steps must be ascending, not {self.steps}")
+        if self.what == "remove":
+            if self.factors or self.ramp or bool(self.steps) == bool(self.together):
+                raise ValueError("remove takes either steps or together, and neither factors nor ramp")
+            if len(self.steps) > 1 and len(self.steps) != len(self.names):
+                raise ValueError(
+                    f"remove has {len(self.steps)} steps for {len(self.names)} names: give one, or one each"
+                )
+            if isinstance(self.names, list) and len(set(self.names)) != len(self.names):
+                raise ValueError(f"remove names a body twice: {self.names}")
+        elif self.together or not self.steps or len(self.steps) != len(self.factors):
+            raise ValueError(f"{self.what} needs as many factors as steps, and no together")
+        return self
+
+
+class Evolution(Model):
+    """How a world changes over training, as a pure function of the global step."""
+
+    total: PositiveInt
+    """Steps over which it evolves: a number of its own, so that adding a skill moves no change."""
+    changes: Annotated[list[Change], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _within_the_total(self) -> Evolution:
+        removed: set[str] = set()
+        for index, change in enumerate(self.changes):
+            beyond = [step for step in change.steps if step > self.total]
+            if beyond:
+                raise ValueError(f"changes.{index}.steps: {beyond[0]} is beyond the total of {self.total}")
+            if change.what == "remove":
+                names = {change.names} if isinstance(change.names, str) else set(change.names)
+                if names & removed:
+                    raise ValueError(f"changes.{index}.names: {sorted(names & removed)} are removed twice")
+                removed |= names
+        return self
+
+
 class World(Model):
     """How an environment is built and projected: all of an environment that training sees."""
 
@@ -98,6 +158,8 @@ class World(Model):
     """σ, the projection that rewards are computed in: the position's velocity, or coordinates of their own."""
     horizon: PositiveInt
     """Length of a training episode."""
+    evolution: Evolution | None = None
+    """How the world changes over training; null: it does not."""
 
 
 class Environment(World):
@@ -117,6 +179,18 @@ class Environment(World):
     """Transitions kept; the oldest go first."""
     sac: dict[str, Any] = {}
     """SAC settings that this environment sets differently."""
+    conditions: dict[Name, NonNegativeInt | Literal["trained"]] = {"nominal": 0}
+    """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
+
+    @model_validator(mode="after")
+    def _conditions_exist(self) -> Environment:
+        last = self.evolution.total if self.evolution else 0
+        for name, step in self.conditions.items():
+            if step == "trained" and self.evolution is None:
+                raise ValueError(f"conditions.{name}: 'trained' needs a world that evolves")
+            if step != "trained" and step > last:
+                raise ValueError(f"conditions.{name}: {step} is beyond the evolution's total of {last}")
+        return self
 
     @model_validator(mode="after")
     def _one_entry_a_skill(self) -> Environment:
@@ -129,6 +203,10 @@ class Environment(World):
 
     def steps_of(self, skill: int) -> int:
         return self.steps[skill] if isinstance(self.steps, list) else self.steps
+
+    def start_of(self, skill: int) -> int:
+        """The global step at which a skill's training begins."""
+        return sum(self.steps_of(earlier) for earlier in range(skill))
 
     def world(self) -> World:
         return World(**{name: getattr(self, name) for name in World.model_fields})
@@ -347,6 +425,7 @@ class Config(Model):
             seed=seed,
             skill=skill,
             steps=environment.steps_of(skill),
+            start_step=environment.start_of(skill) if environment.evolution else None,
             sac=self.sac_of(env, method),
             objective=_changed(self.disk, row.settings, f"methods.{method}.settings").relevant_to(skill),
             first_alpha=environment.first_alpha if first else None,
@@ -356,12 +435,15 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
-    def evaluation_job(self, env: str) -> EvaluationJob:
+    def evaluation_job(self, env: str, condition: str) -> EvaluationJob:
         environment = self.environment(env)
+        step = environment.conditions[_known(environment.conditions, condition, f"condition of {env}")]
+        ends = [environment.start_of(skill + 1) - 1 for skill in range(environment.skills)]
         return EvaluationJob(
             env=env,
             world=environment.world(),
             horizon=environment.test_horizon,
+            world_steps=ends if step == "trained" else step,
             episodes=self.evaluation.episodes,
             seed=self.evaluation.seed,
         )
@@ -386,6 +468,8 @@ class EvaluationJob(Model):
     env: Name
     world: World
     horizon: PositiveInt
+    world_steps: NonNegativeInt | list[NonNegativeInt]
+    """The global step whose world it is: one for all skills, or one for each."""
     episodes: PositiveInt
     seed: NonNegativeInt
 
@@ -398,6 +482,8 @@ class SkillJob(Model):
     seed: int
     skill: NonNegativeInt
     steps: NonNegativeInt
+    start_step: NonNegativeInt | None
+    """The global step it begins at; null where the world stands still."""
     sac: Sac
     objective: Incremental
     first_alpha: float | None

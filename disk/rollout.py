@@ -31,9 +31,15 @@ class Trajectory:
     sigma: np.ndarray  # (T + 1, D)
 
 
-def rollout(skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence[int]]) -> list[list[Trajectory]]:
-    """Run each skill once from each of its seeds (all skills have equally many)."""
+def rollout(
+    skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence[int]], steps: int | Sequence[int] = 0
+) -> list[list[Trajectory]]:
+    """Run each skill once from each of its seeds (all skills have equally many).
+
+    `steps` are the global steps whose worlds they run in, one for all or one for each skill.
+    """
     episodes = len(seeds[0])
+    worlds = [steps] * len(skills) if isinstance(steps, int) else list(steps)
     lanes: list[Projected] = []
     together = max(1, LANES // episodes)  # skills
     done: list[list[Trajectory]] = []
@@ -45,14 +51,16 @@ def rollout(skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence
             starts = [list(seeds[skill][start : start + LANES]) for skill in group]
             missing = len(starts) * len(starts[0]) - len(lanes)
             lanes += [make(world, horizon=horizon) for _ in range(missing)]
-            parts.append(_together(picked, lanes, starts, horizon))
+            parts.append(_together(picked, lanes, starts, horizon, [worlds[skill] for skill in group]))
         done += [[trajectory for part in parts for trajectory in part[i]] for i in range(len(group))]
     for lane in lanes:
         lane.close()
     return done
 
 
-def _together(skills: Skills, lanes: list[Projected], seeds: list[list[int]], horizon: int) -> list[list[Trajectory]]:
+def _together(
+    skills: Skills, lanes: list[Projected], seeds: list[list[int]], horizon: int, steps: list[int]
+) -> list[list[Trajectory]]:
     grid = [(i, j) for i in range(len(seeds)) for j in range(len(seeds[0]))]
     world = lanes[0]
     obs = np.zeros((len(seeds), len(seeds[0]), world.observation_size), dtype=np.float32)
@@ -60,6 +68,7 @@ def _together(skills: Skills, lanes: list[Projected], seeds: list[list[int]], ho
     sigma = np.full((*obs.shape[:2], horizon + 1, world.sigma_size), np.nan)
     length = np.full(obs.shape[:2], horizon)
     for lane, (i, j) in zip(lanes, grid, strict=False):
+        lane.at(steps[i])
         obs[i, j], info = lane.reset(seed=seeds[i][j])
         position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
     running = list(zip(lanes, grid, strict=False))
@@ -82,17 +91,26 @@ def _together(skills: Skills, lanes: list[Projected], seeds: list[list[int]], ho
     ]
 
 
-def visits(skills: Skills, world: World, count: int, seed_of: Sequence[int]) -> tuple[np.ndarray, int]:
-    """σ of the first `count` states that one skill visits, and the steps it took; seeds as many as needed."""
-    states: list[np.ndarray] = []
-    have = used = 0
-    while have < count:
-        wanted = min(LANES, -(-(count - have) // world.horizon))
-        episodes = rollout(skills, world, world.horizon, [seed_of[used : used + wanted]])[0]
-        states += [episode.sigma[1:] for episode in episodes]
-        used += wanted
-        have = sum(map(len, states))
-    return np.concatenate(states)[:count].astype(np.float32), have
+def visits(
+    skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
+) -> tuple[list[np.ndarray], int]:
+    """σ of the first `count` states that each skill visits in the world of a step, and the steps it took.
+
+    `seeds` holds for each skill as many as may be needed.
+    """
+    states: list[list[np.ndarray]] = [[] for _ in skills]
+    used = np.zeros(len(skills), dtype=int)
+    collected = 0
+    short = list(range(len(skills)))
+    while short:
+        wanted = max(-(-(count - sum(map(len, states[i]))) // world.horizon) for i in short)
+        starts = [seeds[i][used[i] : used[i] + wanted] for i in short]
+        for i, episodes in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
+            states[i] += [episode.sigma[1:] for episode in episodes]
+            collected += sum(len(episode.sigma) - 1 for episode in episodes)
+            used[i] += wanted
+        short = [i for i in short if sum(map(len, states[i])) < count]
+    return [np.concatenate(each)[:count].astype(np.float32) for each in states], collected
 
 
 def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:

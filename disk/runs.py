@@ -6,7 +6,7 @@ own; here it is for people who would rather not use Snakemake. Both write the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from disk.files import ArtefactError, load_json, save_text, whole
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from disk.skills import Skills
 
 SKILL_FILES = ("policy.safetensors", "replay.safetensors", "visits.npy", "stats.json", "progress.csv")
 
@@ -81,17 +83,22 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
 
 def evaluate(job: EvaluationJob, skills: Path, rollouts: Path) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
-    from disk.rollout import rollout, table
-    from disk.seeds import seed_of
     from disk.skills import load
 
-    found = load(skills)
-    # The same starts for every skill and method: differences between them are the skills' own.
-    seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
-    frame = table(rollout(found, job.world, job.horizon, [seeds] * len(found)))
+    frame = roll_out(job, load(skills))
     with whole(rollouts) as file:
         frame.to_parquet(file, index=False)
     return frame
+
+
+def roll_out(job: EvaluationJob, skills: Skills) -> pd.DataFrame:
+    """Trajectories of skills as an evaluation asks for them."""
+    from disk.rollout import rollout, table
+    from disk.seeds import seed_of
+
+    # The same starts for every skill and method: differences between them are the skills' own.
+    seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
+    return table(rollout(skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
 
 
 def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
@@ -121,6 +128,35 @@ def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
 
 
+def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path) -> None:
+    """Distances of skills as they were right after their training, in every condition, from their own files."""
+    import pandas as pd
+
+    from disk import metrics
+    from disk.skills import bundle
+
+    skills = bundle(policies)
+    frames = []
+    for condition, job in jobs.items():
+        frame = metrics.measure(roll_out(job, skills))
+        frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
+    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
+
+
+def forgetting_table(after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
+    """Distance of every skill in every condition, right after its training and at the end of the run."""
+    import pandas as pd
+
+    frames = []
+    for (method, seed, before), (_, _, now) in zip(read_runs(after), read_runs(final), strict=True):
+        now = now[now["metric"] == "distance"]
+        frame = before.merge(now, on=["condition", "skill"], suffixes=("_after", "_final"))
+        frame = frame.rename(columns={"value_after": "distance_after_training", "value_final": "distance_final"})
+        frames.append(frame.assign(method=method, seed=seed))
+    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
+    return pd.concat(frames, ignore_index=True)[columns]
+
+
 def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:
     """Paths of the first seed of each method, side by side, `drawn` episodes a skill."""
     import pandas as pd
@@ -143,11 +179,12 @@ def evaluate_run(config: Config, run: Path) -> str:
     """Evaluate one run outside the workflow; returns what a person wants to read."""
     if not (run / "skills.safetensors").exists():
         raise ArtefactError(f"{run}: has no skills.safetensors; train it first")
-    job = config.evaluation_job(run.resolve().parts[-3])
-    path, figure = run / "rollouts" / "nominal.parquet", run / "trajectories.svg"
-    evaluate(job, run / "skills.safetensors", path)
-    measured = measure([path], run / "metrics.csv")
-    draw_trajectories(job, config.evaluation.drawn, [path], figure)
-    wide = measured[measured["skill"] >= 0].pivot_table(index="skill", columns="metric", values="value")
-    wide.loc["mean"] = wide.mean()
+    env, figure = run.resolve().parts[-3], run / "trajectories.svg"
+    jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
+    paths = {name: run / "rollouts" / f"{name}.parquet" for name in jobs}
+    for name, job in jobs.items():
+        evaluate(job, run / "skills.safetensors", paths[name])
+    measured = measure(list(paths.values()), run / "metrics.csv")
+    draw_trajectories(next(iter(jobs.values())), config.evaluation.drawn, [next(iter(paths.values()))], figure)
+    wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
     return f"{wide.round(3).to_string()}\n{run / 'metrics.csv'}, {figure}"

@@ -32,7 +32,7 @@ from disk.rollout import visits
 from disk.sac import SAC
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.signals import Stopping, until_signal
-from disk.skills import Skills, load
+from disk.skills import Skills, bundle, load
 
 log = logging.getLogger("disk")
 
@@ -75,8 +75,11 @@ class SkillTraining:
         self.job, self.runtime, self.checkpoint = job, runtime, checkpoint
         self.device = choose_device(runtime.device)
         self.generator = torch.Generator(self.device).manual_seed(seed_of("learner", job.seed, job.skill))
-        self.env = make(job.world)
+        self.start = job.start_step or 0
+        self.env = make(job.world, self.start)
         self.columns = Columns(self.env.observation_size, self.env.action_size, self.env.sigma_size)
+        self.collected = 0
+        """Steps outside the budget, for 𝒯."""
         self.agent = SAC(self.env.observation_size, self.env.action_size, job.sac, self.generator, self.device)
         self.objective = self._objective(earlier)
         self.replay = self._replay(earlier)
@@ -107,9 +110,11 @@ class SkillTraining:
         next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
         while self.step < job.steps:
             # Seeded by its place in the training: no simulator state needs saving between episodes.
+            env.at(self.start + self.step)
             obs, _ = env.reset(seed=seed_of("episode", job.seed, job.skill, self.episode))
             started, over = self.step, False
             while not over and self.step < job.steps:
+                env.at(self.start + self.step)
                 seeding = self.step < job.sac.seed_steps
                 action = self._uniform_action() if seeding else agent.act(obs)
                 next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
@@ -156,7 +161,7 @@ class SkillTraining:
         alpha, bonus = self.job.first_alpha or 0.0, self.job.alive_bonus or 0.0
         beta: float | None = 0.0
         if earlier:
-            past = torch.from_numpy(np.concatenate([_read_visits(folder, size) for folder in earlier]))
+            past = torch.from_numpy(np.concatenate(self._past(earlier)))
             before = load_json(earlier[-1] / "stats.json")
             alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
             if before["mean_diversity"] is not None:
@@ -164,6 +169,16 @@ class SkillTraining:
             else:
                 beta = config.beta if config.second_beta == "one" else None  # None: measured at the first update
         return IncrementalObjective(config, size, past, alpha, beta, bonus, self.generator, self.device)
+
+    def _past(self, earlier: Sequence[Path]) -> list[np.ndarray]:
+        """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
+        if self.job.start_step is None:
+            return [_read_visits(folder, self.env.sigma_size) for folder in earlier]
+        skills = bundle([folder / "policy.safetensors" for folder in earlier])
+        seeds = [EpisodeSeeds("visits", self.job.seed, self.job.skill, skill) for skill in range(len(earlier))]
+        states, collected = visits(skills, self.job.world, self.job.objective.past_states, seeds, self.start)
+        self.collected += collected
+        return states
 
     def _replay(self, earlier: Sequence[Path]) -> Replay:
         keep = self.job.replay_keep
@@ -191,8 +206,9 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
         torch.zeros(1, 0),
         {**describe(env, job.env, job), "skill": job.skill},
     )
-    seeds = EpisodeSeeds("visits", job.seed, job.skill)
-    states, collected = visits(skill, job.world, job.objective.past_states, seeds)
+    seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
+    last = training.start + job.steps - 1
+    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
     with whole(out / "visits.npy") as file:
         np.save(file, states)
     shard = training.replay.newest(min(job.steps, len(training.replay)))
@@ -208,7 +224,7 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
             "alpha": training.objective.alpha,
             "beta": training.objective.beta if job.skill else None,
             "steps": job.steps,
-            "collected_steps": collected,
+            "collected_steps": collected + training.collected,
             **_provenance(job),
             "stamp": training.checkpoint.stamp,
             "seconds": round(training.progress.seconds, 3),
@@ -268,7 +284,9 @@ def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         policy = load(folder / "policy.safetensors")
         if policy.meta["env"] != job.env:
             raise ArtefactError(f"{folder}: was trained in {policy.meta['env']!r}, not in {job.env!r}")
-        names = ["policy.safetensors", "visits.npy"] + (["replay.safetensors"] if job.replay_keep is not None else [])
+        names = ["policy.safetensors"]
+        names += ["visits.npy"] if job.start_step is None else []
+        names += ["replay.safetensors"] if job.replay_keep is not None else []
         found |= {f"{folder.name}/{name}": checksum(folder / name) for name in names}
     if earlier:
         before = load_json(earlier[-1] / "stats.json")

@@ -16,12 +16,15 @@ import gymnasium
 import numpy as np
 
 from disk.config import ConfigError, Coordinates, World
+from disk.envs.evolution import Evolving
 
 gymnasium.register(id="disk/Point-v0", entry_point="disk.envs.point:PointEnv", max_episode_steps=1000)
+gymnasium.register(id="disk/BlockedPoint-v0", entry_point="disk.envs.blocks:BlockedPointEnv", max_episode_steps=1000)
+gymnasium.register(id="disk/BlockedAnt-v0", entry_point="disk.envs.blocks:BlockedAntEnv", max_episode_steps=1000)
 
 
-def make(world: World, *, horizon: int | None = None, **kwargs: Any) -> Projected:
-    """Build a world; `horizon` replaces the training episode's length, `kwargs` go to the environment."""
+def make(world: World, step: int = 0, *, horizon: int | None = None, **kwargs: Any) -> Projected:
+    """Build a world as it is at a global step; `horizon` replaces the training episode's length."""
     try:
         with _quiet():
             env = gymnasium.make(
@@ -34,7 +37,9 @@ def make(world: World, *, horizon: int | None = None, **kwargs: Any) -> Projecte
         raise ConfigError(f"id: {world.id!r}: {error}") from None
     except TypeError as error:
         raise ConfigError(f"kwargs: {world.kwargs}: {world.id} does not take them: {error}") from None
-    return Projected(env, world)
+    projected = Projected(env if world.evolution is None else Evolving(env, world.evolution), world)
+    projected.at(step)
+    return projected
 
 
 @contextmanager
@@ -94,6 +99,11 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
             sigma = self._read(self.world.sigma, obs, info)
         info["position"], info["sigma"] = self._position, sigma
         return obs, reward, terminated, truncated, info
+
+    def at(self, step: int) -> None:
+        """Make the world what it is at a global step; nothing to do where it stands still."""
+        if isinstance(self.env, Evolving):
+            self.env.at(step)
 
     def to_native(self, action: np.ndarray) -> np.ndarray:
         """From [-1, 1], which policies speak, to the environment's own bounds."""

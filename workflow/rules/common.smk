@@ -38,6 +38,16 @@ INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.increme
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
 
 
+def conditions_of(*envs):
+    """Worlds that the skills of these environments, or of all, are evaluated in."""
+    names = (
+        name
+        for env in envs or CONFIG.environments
+        for name in CONFIG.environment(env).conditions
+    )
+    return list(dict.fromkeys(names))
+
+
 def forget_dead_controllers():
     """Remove the locks that a killed Snakemake left behind, so that the same command goes on.
 
@@ -69,7 +79,7 @@ wildcard_constraints:
     method="|".join(CONFIG.methods),
     seed=r"0|[1-9]\d*",
     skill=r"\d{2}",
-    condition="nominal",
+    condition="|".join(conditions_of()),
 
 
 def environments():
@@ -101,6 +111,33 @@ def of_all_runs(path):
     return files
 
 
+def of_incremental_runs(path):
+    """An input function: a file of every run in the environment whose skills are learned one after another."""
+
+    def files(wildcards):
+        runs = [
+            f"{m}/seed{seed}" for m, seed in runs_of(wildcards.env) if m in INCREMENTAL
+        ]
+        return collect(f"<results>/{wildcards.env}/{{run}}/{path}", run=runs)
+
+    return files
+
+
+def first_rollouts(wildcards):
+    """Rollouts of every run in the environment's first condition."""
+    condition = conditions_of(wildcards.env)[0]
+    return of_all_runs(f"rollouts/{condition}.parquet")(wildcards)
+
+
+def rollouts_of_run(wildcards):
+    """Rollouts of a run in every condition of its environment."""
+    w = wildcards
+    run = f"<results>/{w.env}/{w.method}/seed{w.seed}"
+    return collect(
+        f"{run}/rollouts/{{condition}}.parquet", condition=conditions_of(w.env)
+    )
+
+
 def of_earlier_skills(name):
     """An input function: a file of every skill before this one, in the order they were learned."""
 
@@ -110,6 +147,12 @@ def of_earlier_skills(name):
         return _skill_files(wildcards, range(int(wildcards.skill)), name)
 
     return files
+
+
+def earlier_visits(wildcards):
+    """States of the earlier skills, where the world stands still: elsewhere they are seen anew."""
+    evolving = CONFIG.environment(wildcards.env).evolution
+    return [] if evolving else of_earlier_skills("visits.npy")(wildcards)
 
 
 def earlier_replays(wildcards):
@@ -150,8 +193,19 @@ def joint_job(wildcards):
 
 
 def evaluation_job(wildcards):
-    """What rollouts depend on besides the skills."""
-    return CONFIG.evaluation_job(wildcards.env).canonical()
+    """What rollouts depend on besides the skills; without a condition, in the environment's first."""
+    condition = wildcards.get("condition") or conditions_of(wildcards.env)[0]
+    return CONFIG.evaluation_job(wildcards.env, condition).canonical()
+
+
+def evaluation_jobs(wildcards):
+    """The same for every condition of the environment."""
+    env = wildcards.env
+    jobs = {
+        name: CONFIG.evaluation_job(env, name).model_dump(mode="json")
+        for name in conditions_of(env)
+    }
+    return json.dumps(jobs, sort_keys=True)
 
 
 def runs_label(wildcards):

@@ -16,9 +16,9 @@ rule rollout:
 
 
 rule measure:
-    """Every measure of every skill of a run."""
+    """Every measure of every skill of a run, in every condition."""
     input:
-        "<results>/{env}/{method}/seed{seed}/rollouts/nominal.parquet",
+        rollouts_of_run,
     output:
         "<results>/{env}/{method}/seed{seed}/metrics.csv",
     log:
@@ -38,6 +38,35 @@ rule tabulate:
         "<logs>/{env}/tabulate.log",
     shell:
         "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
+
+
+rule measure_after_training:
+    """How far each skill went right after its training, in every condition."""
+    input:
+        of_all_skills("policy.safetensors"),
+    output:
+        "<results>/{env}/{method}/seed{seed}/after_training.csv",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/after_training.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    params:
+        jobs=evaluation_jobs,
+    shell:
+        "python workflow/scripts/after_training.py {params.jobs:q} {output:q} {input:q} > {log:q} 2>&1"
+
+
+rule forgetting:
+    """Every skill in every condition, right after its training and at the end of the run."""
+    input:
+        after=of_incremental_runs("after_training.csv"),
+        final=of_incremental_runs("metrics.csv"),
+    output:
+        "<results>/{env}/forgetting.csv",
+    log:
+        "<logs>/{env}/forgetting.log",
+    shell:
+        "python workflow/scripts/forgetting.py {output:q} {input.after:q} {input.final:q} > {log:q} 2>&1"
 
 
 rule track:

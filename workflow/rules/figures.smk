@@ -1,7 +1,7 @@
 rule trajectories:
     """Paths of all methods' skills side by side, one seed each."""
     input:
-        of_all_runs("rollouts/nominal.parquet"),
+        first_rollouts,
     output:
         report(
             "<results>/{env}/trajectories.svg",

@@ -6,7 +6,7 @@ rule train_skill:
     input:
         policies=of_earlier_skills("policy.safetensors"),
         stats=of_earlier_skills("stats.json"),
-        visits=of_earlier_skills("visits.npy"),
+        visits=earlier_visits,
         replays=earlier_replays,
     output:
         policy="<results>/{env}/{method}/seed{seed}/skill{skill}/policy.safetensors",

@@ -1,0 +1,171 @@
+"""Worlds that change: the model of a MuJoCo environment as a pure function of the global step.
+
+`Evolving.at(step)` makes the world what it is at that step, whatever it was before: every quantity is
+computed from the model's own value, never from its last one. So a skill that is resumed, or run alone on
+another machine, sees exactly the world that one long run would have shown it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from fnmatch import fnmatchcase
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from disk.config import Change, ConfigError, Evolution
+
+KINDS = {"remove": "body", "actuator": "actuator", "friction": "geom", "mass": "body", "damping": "joint"}
+"""What the names of a change are names of."""
+
+
+class Evolving(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
+    """Applies an evolution. It starts in the world of step 0; call `at` to move on."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], evolution: Evolution) -> None:
+        super().__init__(env)
+        if not isinstance(getattr(env.unwrapped, "model", None), mujoco.MjModel):
+            raise ConfigError(f"evolution: {env.unwrapped.spec} is not a MuJoCo environment")
+        self.model: mujoco.MjModel = env.unwrapped.model  # type: ignore[attr-defined]
+        self.data: mujoco.MjData = env.unwrapped.data  # type: ignore[attr-defined]
+        self._total = evolution.total
+        self._changes = [
+            (change, _ids(self.model, change, f"evolution.changes.{index}"))
+            for index, change in enumerate(evolution.changes)
+        ]
+        self._removals = [_removals(self.model, change, ids, self._total) for change, ids in self._changes]
+        self._check_removals()
+        steps = {step for change, _ in self._changes for step in change.steps}
+        self._breaks = sorted(steps | {step for removal in self._removals for step in removal.values()})
+        self._ramps = [(c.steps[0], c.steps[-1]) for c, _ in self._changes if c.ramp]
+        self._own = {
+            name: np.array(getattr(self.model, name))
+            for name in ("body_pos", "body_mass", "body_inertia", "geom_friction", "dof_damping")
+        }
+        self._own_gravity = np.array(self.model.opt.gravity)
+        self.control_scale = np.ones(self.model.nu)
+        self._index = -1
+        self.at(0)
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.env.step(action * self.control_scale)
+
+    def at(self, step: int) -> None:
+        """Make the world what it is at a global step."""
+        index = bisect_right(self._breaks, step)
+        ramping = any(start < step <= end for start, end in self._ramps)
+        if index == self._index and not ramping:
+            return
+        self._index = index
+        self._apply(step)
+
+    def removed(self, step: int) -> list[int]:
+        """Ids of the bodies that are gone at a step."""
+        return [body for removal in self._removals for body, when in removal.items() if step >= when]
+
+    def _apply(self, step: int) -> None:
+        model, own = self.model, self._own
+        for name, value in own.items():
+            getattr(model, name)[:] = value
+        model.opt.gravity[:] = self._own_gravity
+        self.control_scale[:] = 1.0
+        for change, ids in self._changes:
+            if change.what == "remove":
+                continue
+            factor = _factor(change, step)
+            if change.what == "gravity":
+                model.opt.gravity[:] *= factor
+            elif change.what == "actuator":
+                self.control_scale[ids] *= factor
+            elif change.what == "friction":
+                model.geom_friction[ids] *= factor
+            elif change.what == "mass":
+                model.body_mass[ids] *= factor
+                model.body_inertia[ids] *= factor
+            else:
+                model.dof_damping[np.isin(model.dof_jntid, ids)] *= factor
+        for body in self.removed(step):
+            model.body_pos[body, 2] = _below_the_floor(model, body)
+        if any(change.what == "mass" for change, _ in self._changes):
+            mujoco.mj_setConst(model, mujoco.MjData(model))  # on data of its own: it would move the robot
+        mujoco.mj_forward(model, self.data)
+
+    def _check_removals(self) -> None:
+        seen: set[int] = set()
+        for index, removal in enumerate(self._removals):
+            twice = seen & removal.keys()
+            if twice:
+                names = ", ".join(self.model.body(body).name for body in sorted(twice))
+                raise ConfigError(f"evolution.changes.{index}.names: removed twice: {names}")
+            seen |= removal.keys()
+
+
+def _factor(change: Change, step: int) -> float:
+    """A change's factor at a step: 1 before its first step, then steps or straight lines."""
+    index = bisect_right(change.steps, step)
+    if not change.ramp:
+        return change.factors[index - 1] if index else 1.0
+    return float(np.interp(step, change.steps, change.factors)) if index else 1.0
+
+
+def _ids(model: mujoco.MjModel, change: Change, where: str) -> list[int]:
+    """Ids of what a change names, in the model's order for a pattern; unknown names are an error that lists all."""
+    if change.what == "gravity":
+        return []
+    known = _names(model, KINDS[change.what])
+    if isinstance(change.names, str):
+        found = [index for name, index in known.items() if fnmatchcase(name, change.names)]
+        if not found:
+            raise ConfigError(
+                f"{where}.names: {change.names!r} matches no {KINDS[change.what]}; there are: {', '.join(known)}"
+            )
+        return found
+    for name in change.names:
+        if name not in known:
+            raise ConfigError(
+                f"{where}.names: no {KINDS[change.what]} is called {name!r}; there are: {', '.join(known)}"
+            )
+    return [known[name] for name in change.names]
+
+
+def _names(model: mujoco.MjModel, kind: str) -> dict[str, int]:
+    """Names of all bodies, geoms, joints or actuators; an actuator without a name is called by its joint."""
+    count = {"body": model.nbody, "geom": model.ngeom, "joint": model.njnt, "actuator": model.nu}[kind]
+    names = {}
+    for index in range(count):
+        name = getattr(model, kind)(index).name
+        if not name and kind == "actuator":
+            name = model.joint(model.actuator_trnid[index, 0]).name
+        if name:
+            names[name] = index
+    return names
+
+
+def _removals(model: mujoco.MjModel, change: Change, ids: list[int], total: int) -> dict[int, int]:
+    """The first step without each body that a change removes."""
+    if change.what != "remove":
+        return {}
+    for body in ids:
+        if model.body_parentid[body] != 0 or model.body_jntnum[body]:
+            raise ConfigError(
+                f"evolution: body {model.body(body).name!r} is not fixed to the world, so it cannot be removed"
+            )
+    if change.together is None:
+        steps = change.steps if len(change.steps) > 1 else change.steps * len(ids)
+    else:
+        # removed(t) = n·⌊count·t / (n·T)⌋ reaches i·n at the first t with count·t ≥ i·n·T
+        n, count = change.together, len(ids)
+        steps = [-(-(n * (i // n + 1) * total) // count) for i in range(count)]
+    return dict(zip(ids, steps, strict=True))
+
+
+def _below_the_floor(model: mujoco.MjModel, body: int) -> float:
+    """A height at which nothing of a body reaches the floor at 0."""
+    first = model.body_geomadr[body]
+    reach = [
+        float(model.geom_rbound[geom] + np.linalg.norm(model.geom_pos[geom]))
+        for geom in range(first, first + model.body_geomnum[body])
+    ]
+    return -(max(reach, default=0.0) + 1.0)

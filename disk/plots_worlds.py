@@ -1,0 +1,288 @@
+"""Figures of worlds that change, in the language of `disk.plots`: the world from above at several global steps,
+with the paths of skills over it (the paper's figures of skills among blocks and with broken legs), and what
+forgetting does to skills, a heat map of how far each gets in each world. What a world looks like at a step is
+read from its model, never from its configuration: a figure shows the world that the skills were in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import matplotlib as mpl
+import mujoco
+import numpy as np
+import pandas as pd
+from gymnasium.envs.mujoco.ant_v5 import AntEnv
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+
+from disk.config import World
+from disk.envs import make
+from disk.envs.evolution import Evolving, _names
+from disk.envs.point import PointEnv
+from disk.metrics import sound
+from disk.plots import INK, QUIET, WIDTH, _first, _nothing, _number, _plane, _plane_key, _save, _style, method_name
+
+Panel = tuple[str, int, pd.DataFrame]
+"""A label, the global step whose world is drawn, and rollouts in it (columns skill, episode, step, x, y, vx, vy)."""
+ABREAST = 5
+"""Drawings side by side."""
+RUNAWAY = 1.5
+"""Paths may leave the view further out than this times the distance that 98 % of all positions keep within."""
+DEAD = "#e0002b"
+PRESENT, REMOVED = "present", "removed"
+MOST_NUMBERED = (10, 6)
+"""Skills and conditions up to which a heat map's cells carry their numbers."""
+HEAT = {
+    "distance_after_training": "right after training",
+    "distance_final": "at the end",
+    "change": "change",
+}
+
+_BLOCK: dict[str, dict[str, Any]] = {
+    PRESENT: {"facecolor": "#dcd6cc", "edgecolor": "#a79f92", "linewidth": 0.7, "zorder": 1.2},
+    REMOVED: {"fill": False, "edgecolor": "#d2d2d2", "linewidth": 0.5, "linestyle": (0, (3, 3)), "zorder": 1.1},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Limb:
+    """A leg, or a thruster (drawn as an arrow), and the direction it points or pushes to."""
+
+    direction: tuple[float, float]
+    dead: bool
+    thruster: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    """What is drawn of a world: round bodies (x, y, radius) that are there or were, the robot, what of it is dead."""
+
+    blocks: dict[str, list[tuple[float, float, float]]]
+    limbs: list[_Limb]
+    dead: list[str]
+
+    def words(self, step: int) -> str:
+        there, gone = len(self.blocks[PRESENT]), len(self.blocks[REMOVED])
+        said = [f"step {step:,}"]
+        if there + gone:
+            said.append(f"{there} of {there + gone} blocks")
+        if self.dead:
+            said.append(f"{', '.join(self.dead)} dead")
+        return fill(", ".join(said), 36)
+
+
+def worlds(world: World, panels: Sequence[Panel], out: Path, *, title: str, drawn: int) -> None:
+    """A world from above at several global steps, and `drawn` episodes a skill over it, all on one scale.
+
+    Blocks that are gone are faint outlines. Where actuators die, the robot stands at the start, larger than it is,
+    with its dead leg or thruster dashed and crossed; other robots' dead actuators are named.
+    """
+    kept = [_first(sound(rollouts), drawn) if len(rollouts) else rollouts for _, _, rollouts in panels]
+    skills = max((int(rollouts["skill"].max()) + 1 for rollouts in kept if len(rollouts)), default=0)
+    sketches = [_sketch(world, step) for _, step, _ in panels]
+    centre, half = _view(sketches, kept)
+    with _style():
+        figure, grid = _grid(len(panels), 0.35 + 0.19 * ceil(skills / 10))
+        figure.suptitle(title)
+        if not panels:
+            _nothing(grid[0], "no worlds")
+        for axes, (label, step, _), sketch, rollouts in zip(grid, panels, sketches, kept, strict=False):
+            axes.set_title(f"{label}\n{sketch.words(step)}", fontsize=8.5)
+            _blocks(axes, sketch)
+            _robot(axes, sketch.limbs, 0.17 * half)
+            if len(rollouts):
+                _plane(axes, rollouts)
+                _say_who_left(axes, rollouts, centre, half)
+            else:
+                _remark(axes, "no rollouts")
+        for axes in grid:
+            axes.set(xlim=centre[0] + np.array([-half, half]), ylim=centre[1] + np.array([-half, half]), aspect="equal")
+            axes.locator_params(nbins=5)
+        if skills:
+            _plane_key(figure, skills)
+        _save(figure, out)
+
+
+def _sketch(world: World, step: int) -> _Sketch:
+    env = make(world, step)
+    robot, scale = env.unwrapped, env.env.control_scale if isinstance(env.env, Evolving) else np.ones(0)
+    env.close()
+    blocks: dict[str, list[tuple[float, float, float]]] = {PRESENT: [], REMOVED: []}
+    model = getattr(robot, "model", None)
+    if not isinstance(model, mujoco.MjModel):
+        return _Sketch(blocks, [], [])
+    data = mujoco.MjData(model)  # the pose of the model itself, without the noise of a reset
+    mujoco.mj_kinematics(model, data)
+    fixed = model.body_weldid[model.geom_bodyid] == 0
+    floor = next((z for z in data.geom_xpos[fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE), 2]), 0.0)
+    for geom in np.flatnonzero(fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_SPHERE)):
+        (x, y, z), radius = data.geom_xpos[geom], model.geom_size[geom, 0]
+        blocks[PRESENT if z + radius > floor else REMOVED].append((float(x), float(y), float(radius)))
+    names = {index: name for name, index in _names(model, "actuator").items()}
+    dead = {i: names.get(i, f"actuator {i}") for i, factor in enumerate(scale.tolist()) if factor == 0.0}
+    if not any(change.what == "actuator" for change in (world.evolution.changes if world.evolution else ())):
+        return _Sketch(blocks, [], list(dead.values()))
+    if isinstance(robot, PointEnv):
+        return _Sketch(blocks, _thrusters(model, data, dead), list(dead.values()))
+    if isinstance(robot, AntEnv):
+        return _ant(model, data, blocks, dead)
+    return _Sketch(blocks, [], list(dead.values()))
+
+
+def _thrusters(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str]) -> list[_Limb]:
+    limbs = []
+    for index in range(model.nu):
+        push = data.xaxis[model.actuator_trnid[index, 0]] * np.sign(model.actuator_gear[index, 0])
+        limbs.append(_Limb((float(push[0]), float(push[1])), index in dead, thruster=True))
+    return limbs
+
+
+def _ant(model: mujoco.MjModel, data: mujoco.MjData, blocks: Any, dead: dict[int, str]) -> _Sketch:
+    """Legs are what is named alike: `hip_3` and `ankle_3` are leg 3, which points to where its ankle is."""
+    legs: dict[str, list[int]] = {}
+    for name, index in _names(model, "actuator").items():
+        legs.setdefault(name.rpartition("_")[2], []).append(index)
+    limbs, said = [], []
+    for leg, actuators in sorted(legs.items()):
+        bodies = model.jnt_bodyid[model.actuator_trnid[actuators, 0]]
+        away = data.xpos[bodies, :2] - data.xpos[model.body_rootid[bodies[0]], :2]
+        x, y = away[np.linalg.norm(away, axis=1).argmax()]
+        broken = [dead[index] for index in actuators if index in dead]
+        limbs.append(_Limb((float(x), float(y)), bool(broken), thruster=False))
+        said += [f"leg {leg}"] if len(broken) == len(actuators) else broken
+    return _Sketch(blocks, limbs, said)
+
+
+def _view(sketches: Sequence[_Sketch], kept: Sequence[pd.DataFrame]) -> tuple[np.ndarray, float]:
+    """Centre and half the side of a square with all blocks and all paths, but for the far ends of runaways."""
+    circles = [np.array(circle) for sketch in sketches for each in sketch.blocks.values() for circle in each]
+    corners = [circle[:2] + sign * circle[2] for circle in circles for sign in (-1, 1)]
+    paths = np.concatenate([np.zeros((1, 2)), *(rollouts[["x", "y"]].to_numpy() for rollouts in kept if len(rollouts))])
+    reach = np.linalg.norm(paths, axis=1)
+    paths = paths[reach <= RUNAWAY * np.percentile(reach, 98)]
+    points = np.array([*paths, *corners])
+    low, high = points.min(axis=0), points.max(axis=0)
+    widest = float((high - low).max())
+    return (low + high) / 2, 0.55 * widest if widest else 1.0
+
+
+def _grid(count: int, key: float) -> tuple[Figure, list[Axes]]:
+    columns = min(ABREAST, max(1, count))
+    rows = max(1, ceil(count / columns))
+    side = min(3.3, max(2.3, WIDTH / columns))
+    size = (max(WIDTH, side * columns + 0.5), (side + 0.45) * rows + key + 0.4)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for spare in grid[max(1, count) :]:
+        spare.remove()
+    panels = grid[: max(1, count)]
+    for lowest in panels[-columns:]:  # of its column, also where the last row is not full
+        lowest.tick_params(labelbottom=True)
+        lowest.set_xlabel("x (m)")
+    for left in panels[::columns]:
+        left.set_ylabel("y (m)")
+    return figure, panels
+
+
+def _blocks(axes: Axes, sketch: _Sketch) -> None:
+    for state, circles in sketch.blocks.items():
+        for x, y, radius in circles:
+            axes.add_patch(Circle((x, y), radius, label=state, **_BLOCK[state]))
+
+
+def _robot(axes: Axes, limbs: Sequence[_Limb], size: float) -> None:
+    """Drawn over the paths, whose first metres are under it, and under the mark of the start."""
+    if not limbs:
+        return
+    axes.add_patch(Circle((0, 0), 1.15 * size, facecolor="white", alpha=0.75, linewidth=0, zorder=3.4))
+    for limb in limbs:
+        x, y = np.array(limb.direction) / max(float(np.hypot(*limb.direction)), 1e-9) * size
+        look: dict[str, Any] = {"color": DEAD if limb.dead else INK, "zorder": 3.6}
+        axes.plot([0, x], [0, y], linewidth=1.6, linestyle=(0, (2, 1)) if limb.dead else "-", **look)
+        if limb.thruster:
+            axes.plot(x, y, marker=(3, 0, float(np.degrees(np.arctan2(y, x))) - 90), markersize=5, **look)
+        if limb.dead:
+            axes.plot(0.68 * x, 0.68 * y, marker="x", markersize=7, markeredgewidth=1.8, label="dead", **look)
+    axes.add_patch(Circle((0, 0), 0.3 * size, facecolor="white", edgecolor=INK, linewidth=1.0, zorder=3.8))
+
+
+def _say_who_left(axes: Axes, rollouts: pd.DataFrame, centre: np.ndarray, half: float) -> None:
+    outside = (np.abs(rollouts[["x", "y"]].to_numpy() - centre) > half).any(axis=1)
+    count = len(rollouts.loc[outside, ["skill", "episode"]].drop_duplicates())
+    if count:
+        _remark(axes, f"{count} path{'' if count == 1 else 's'} beyond the view")
+
+
+def _remark(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.03, text, transform=axes.transAxes, ha="center", color=QUIET, fontsize=7.5, zorder=5)
+
+
+def forgetting(table: pd.DataFrame, out: Path, *, env: str) -> None:
+    """How far each skill gets in each condition, right after its training and at the end, and the change.
+
+    One row a method, means over seeds. The change is the mean of the seeds' changes: a seed that lacks one of the
+    two distances has none. Cells without a value are hatched.
+    """
+    table = table.assign(change=table["distance_final"] - table["distance_after_training"])
+    methods, conditions = list(dict.fromkeys(table["method"])), list(dict.fromkeys(table["condition"]))
+    skills = np.arange(int(table["skill"].max()) + 1 if len(table) else 1)
+    finite = table[list(HEAT)].abs().replace(np.inf, np.nan).max()
+    furthest, change = (float(np.nanmax([*values, 1e-9])) for values in (finite.iloc[:2], finite.iloc[2:]))
+    scales = [("viridis", Normalize(0, furthest))] * 2 + [("PuOr", Normalize(-change, change))]
+    numbered = len(skills) <= MOST_NUMBERED[0] and len(conditions) <= MOST_NUMBERED[1]
+    with _style(), mpl.rc_context({"axes.grid": False, "hatch.linewidth": 0.5}):
+        height = 0.5 + len(skills) * (0.19 if numbered else 0.13)
+        size = (max(WIDTH, 1.4 + 1.5 * len(conditions)), height * max(1, len(methods)) + 1.4)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(max(1, len(methods)), 3, squeeze=False, sharex=True, sharey=True)
+        figure.suptitle(f"{env}: what skills forget (distance from the start)")
+        for row, method in zip(grid, methods, strict=False):
+            own = table[table["method"] == method]
+            seeds = own["seed"].nunique()
+            row[0].set_ylabel(f"{method_name(method)} ({seeds} seed{'' if seeds == 1 else 's'})\nskill")
+            for axes, (column, name), (colours, scale) in zip(row, HEAT.items(), scales, strict=True):
+                means = own.pivot_table(index="skill", columns="condition", values=column, dropna=False)
+                values = means.reindex(index=skills, columns=conditions).to_numpy(dtype=float)
+                _heat(axes, values, mpl.colormaps[colours], scale, numbered=numbered)
+                if row is grid[0]:
+                    axes.set_title(name)
+        if not methods:
+            _nothing(grid[0, 1], "no runs")
+        _heat_axes(grid, conditions, len(skills))
+        for columns, (colours, scale), label in (
+            (grid[:, :2], scales[0], "distance (m)"),
+            (grid[:, 2:], scales[2], "change (m)"),
+        ):
+            colour_bar: dict[str, Any] = {"location": "bottom", "aspect": 25, "shrink": 0.8, "label": label}
+            figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=columns, **colour_bar)
+        _save(figure, out)
+
+
+def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, *, numbered: bool) -> None:
+    axes.patch.set(facecolor="#efefef", edgecolor="#bdbdbd", hatch="////")  # shows where there is no cell
+    axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=scale, edgecolor="white", linewidth=0.5)
+    if numbered:
+        for (skill, condition), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                light = np.dot(colours(scale(value))[:3], (0.2126, 0.7152, 0.0722)) > 0.5
+                place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
+                axes.text(condition + 0.5, skill + 0.5, _number(value), color=INK if light else "white", **place)
+
+
+def _heat_axes(grid: np.ndarray, conditions: Sequence[str], skills: int) -> None:
+    shown = [skill for skill in range(skills) if skills <= 20 or skill == 0 or (skill + 1) % 5 == 0]
+    turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if len("".join(conditions)) > 20 else {}
+    for axes in grid.flat:
+        axes.set(xlim=(0, max(1, len(conditions))), ylim=(skills, 0))  # the first skill on top
+        axes.set_yticks([skill + 0.5 for skill in shown], [str(skill + 1) for skill in shown])
+        axes.set_xticks(np.arange(len(conditions)) + 0.5, [name.replace("_", " ") for name in conditions], **turned)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
