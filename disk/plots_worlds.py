@@ -21,6 +21,7 @@ from gymnasium.envs.mujoco.ant_v5 import AntEnv
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Circle
 
 from disk.config import World
@@ -28,7 +29,7 @@ from disk.envs import make
 from disk.envs.evolution import Evolving, _names
 from disk.envs.point import PointEnv
 from disk.metrics import sound
-from disk.plots import INK, QUIET, WIDTH, _first, _nothing, _number, _plane, _plane_key, _save, _style, method_name
+from disk.plots import INK, QUIET, WIDTH, _first, _nothing, _plane, _plane_key, _save, _style, method_name
 
 Panel = tuple[str, int, pd.DataFrame]
 """A label, the global step whose world is drawn, and rollouts in it (columns skill, episode, step, x, y, vx, vy)."""
@@ -97,7 +98,7 @@ def worlds(world: World, panels: Sequence[Panel], out: Path, *, title: str, draw
         for axes, (label, step, _), sketch, rollouts in zip(grid, panels, sketches, kept, strict=False):
             axes.set_title(f"{label}\n{sketch.words(step)}", fontsize=8.5)
             _blocks(axes, sketch)
-            _robot(axes, sketch.limbs, 0.17 * half)
+            _robot(axes, sketch.limbs, 0.24 * half)
             if len(rollouts):
                 _plane(axes, rollouts)
                 _say_who_left(axes, rollouts, centre, half)
@@ -122,19 +123,20 @@ def _sketch(world: World, step: int) -> _Sketch:
     data = mujoco.MjData(model)  # the pose of the model itself, without the noise of a reset
     mujoco.mj_kinematics(model, data)
     fixed = model.body_weldid[model.geom_bodyid] == 0
-    floor = next((z for z in data.geom_xpos[fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE), 2]), 0.0)
+    floor = next(iter(data.geom_xpos[fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE), 2]), 0.0)
     for geom in np.flatnonzero(fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_SPHERE)):
         (x, y, z), radius = data.geom_xpos[geom], model.geom_size[geom, 0]
         blocks[PRESENT if z + radius > floor else REMOVED].append((float(x), float(y), float(radius)))
     names = {index: name for name, index in _names(model, "actuator").items()}
     dead = {i: names.get(i, f"actuator {i}") for i, factor in enumerate(scale.tolist()) if factor == 0.0}
-    if not any(change.what == "actuator" for change in (world.evolution.changes if world.evolution else ())):
-        return _Sketch(blocks, [], list(dead.values()))
-    if isinstance(robot, PointEnv):
-        return _Sketch(blocks, _thrusters(model, data, dead), list(dead.values()))
-    if isinstance(robot, AntEnv):
-        return _ant(model, data, blocks, dead)
-    return _Sketch(blocks, [], list(dead.values()))
+    breaks = any(change.what == "actuator" for change in (world.evolution.changes if world.evolution else ()))
+    limbs, said = [], list(dead.values())
+    if breaks and (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT).all():
+        if isinstance(robot, PointEnv):
+            limbs = _thrusters(model, data, dead)
+        elif isinstance(robot, AntEnv):
+            limbs, said = _legs(model, data, dead)
+    return _Sketch(blocks, limbs, said)
 
 
 def _thrusters(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str]) -> list[_Limb]:
@@ -145,12 +147,13 @@ def _thrusters(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str])
     return limbs
 
 
-def _ant(model: mujoco.MjModel, data: mujoco.MjData, blocks: Any, dead: dict[int, str]) -> _Sketch:
-    """Legs are what is named alike: `hip_3` and `ankle_3` are leg 3, which points to where its ankle is."""
+def _legs(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str]) -> tuple[list[_Limb], list[str]]:
+    """Legs, and what to call the dead ones. A leg is what is named alike: `hip_3` and `ankle_3` are leg 3."""
     legs: dict[str, list[int]] = {}
     for name, index in _names(model, "actuator").items():
         legs.setdefault(name.rpartition("_")[2], []).append(index)
-    limbs, said = [], []
+    limbs: list[_Limb] = []
+    said: list[str] = []
     for leg, actuators in sorted(legs.items()):
         bodies = model.jnt_bodyid[model.actuator_trnid[actuators, 0]]
         away = data.xpos[bodies, :2] - data.xpos[model.body_rootid[bodies[0]], :2]
@@ -158,7 +161,7 @@ def _ant(model: mujoco.MjModel, data: mujoco.MjData, blocks: Any, dead: dict[int
         broken = [dead[index] for index in actuators if index in dead]
         limbs.append(_Limb((float(x), float(y)), bool(broken), thruster=False))
         said += [f"leg {leg}"] if len(broken) == len(actuators) else broken
-    return _Sketch(blocks, limbs, said)
+    return limbs, said
 
 
 def _view(sketches: Sequence[_Sketch], kept: Sequence[pd.DataFrame]) -> tuple[np.ndarray, float]:
@@ -179,7 +182,7 @@ def _grid(count: int, key: float) -> tuple[Figure, list[Axes]]:
     rows = max(1, ceil(count / columns))
     side = min(3.3, max(2.3, WIDTH / columns))
     size = (max(WIDTH, side * columns + 0.5), (side + 0.45) * rows + key + 0.4)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.055))
     grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
     for spare in grid[max(1, count) :]:
         spare.remove()
@@ -199,19 +202,20 @@ def _blocks(axes: Axes, sketch: _Sketch) -> None:
 
 
 def _robot(axes: Axes, limbs: Sequence[_Limb], size: float) -> None:
-    """Drawn over the paths, whose first metres are under it, and under the mark of the start."""
-    if not limbs:
-        return
-    axes.add_patch(Circle((0, 0), 1.15 * size, facecolor="white", alpha=0.75, linewidth=0, zorder=3.4))
-    for limb in limbs:
+    """Drawn over the paths, set off from them in white, and under the mark of the start."""
+    for limb in sorted(limbs, key=lambda limb: limb.dead):  # the dead ones on top
         x, y = np.array(limb.direction) / max(float(np.hypot(*limb.direction)), 1e-9) * size
         look: dict[str, Any] = {"color": DEAD if limb.dead else INK, "zorder": 3.6}
-        axes.plot([0, x], [0, y], linewidth=1.6, linestyle=(0, (2, 1)) if limb.dead else "-", **look)
+        axes.plot([0, x], [0, y], color="white", linewidth=4.5, zorder=3.4)
+        axes.plot([0, x], [0, y], linewidth=1.7, linestyle=(0, (1.6, 0.8)) if limb.dead else "-", **look)
         if limb.thruster:
-            axes.plot(x, y, marker=(3, 0, float(np.degrees(np.arctan2(y, x))) - 90), markersize=5, **look)
+            axes.plot(x, y, marker=(3, 0, float(np.degrees(np.arctan2(y, x))) - 90), markersize=5.5, **look)
         if limb.dead:
-            axes.plot(0.68 * x, 0.68 * y, marker="x", markersize=7, markeredgewidth=1.8, label="dead", **look)
-    axes.add_patch(Circle((0, 0), 0.3 * size, facecolor="white", edgecolor=INK, linewidth=1.0, zorder=3.8))
+            cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 5.5, "zorder": 3.6}
+            axes.plot(1.3 * x, 1.3 * y, color="white", markeredgewidth=4, **cross)
+            axes.plot(1.3 * x, 1.3 * y, color=DEAD, markeredgewidth=1.8, label="dead", **cross)
+    if limbs:
+        axes.add_patch(Circle((0, 0), 0.26 * size, facecolor="white", edgecolor=INK, linewidth=1.0, zorder=3.8))
 
 
 def _say_who_left(axes: Axes, rollouts: pd.DataFrame, centre: np.ndarray, half: float) -> None:
@@ -235,51 +239,54 @@ def forgetting(table: pd.DataFrame, out: Path, *, env: str) -> None:
     methods, conditions = list(dict.fromkeys(table["method"])), list(dict.fromkeys(table["condition"]))
     skills = np.arange(int(table["skill"].max()) + 1 if len(table) else 1)
     finite = table[list(HEAT)].abs().replace(np.inf, np.nan).max()
-    furthest, change = (float(np.nanmax([*values, 1e-9])) for values in (finite.iloc[:2], finite.iloc[2:]))
+    furthest, change = (float(np.nanmax([*values, 0.0])) or 1.0 for values in (finite.iloc[:2], finite.iloc[2:]))
+    digits = 2 if furthest < 10 else 1 if furthest < 100 else 0
     scales = [("viridis", Normalize(0, furthest))] * 2 + [("PuOr", Normalize(-change, change))]
     numbered = len(skills) <= MOST_NUMBERED[0] and len(conditions) <= MOST_NUMBERED[1]
     with _style(), mpl.rc_context({"axes.grid": False, "hatch.linewidth": 0.5}):
         height = 0.5 + len(skills) * (0.19 if numbered else 0.13)
-        size = (max(WIDTH, 1.4 + 1.5 * len(conditions)), height * max(1, len(methods)) + 1.4)
+        width = max(WIDTH, 0.8 + 3 * len(conditions) * (0.5 if numbered else 0.35))
+        size = (width, height * max(1, len(methods)) + 1.2)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(max(1, len(methods)), 3, squeeze=False, sharex=True, sharey=True)
         figure.suptitle(f"{env}: what skills forget (distance from the start)")
+        for axes, name in zip(grid[0], HEAT.values(), strict=True):
+            axes.set_title(name)
         for row, method in zip(grid, methods, strict=False):
             own = table[table["method"] == method]
             seeds = own["seed"].nunique()
             row[0].set_ylabel(f"{method_name(method)} ({seeds} seed{'' if seeds == 1 else 's'})\nskill")
-            for axes, (column, name), (colours, scale) in zip(row, HEAT.items(), scales, strict=True):
+            for axes, column, (colours, scale) in zip(row, HEAT, scales, strict=True):
                 means = own.pivot_table(index="skill", columns="condition", values=column, dropna=False)
                 values = means.reindex(index=skills, columns=conditions).to_numpy(dtype=float)
-                _heat(axes, values, mpl.colormaps[colours], scale, numbered=numbered)
-                if row is grid[0]:
-                    axes.set_title(name)
+                _heat(axes, values, mpl.colormaps[colours], scale, digits if numbered else None)
         if not methods:
             _nothing(grid[0, 1], "no runs")
-        _heat_axes(grid, conditions, len(skills))
-        for columns, (colours, scale), label in (
-            (grid[:, :2], scales[0], "distance (m)"),
-            (grid[:, 2:], scales[2], "change (m)"),
-        ):
-            colour_bar: dict[str, Any] = {"location": "bottom", "aspect": 25, "shrink": 0.8, "label": label}
-            figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=columns, **colour_bar)
+        _heat_axes(grid, conditions, len(skills), (width - 0.8) / 3)
+        bar: dict[str, Any] = {"location": "bottom", "aspect": 25, "shrink": 0.8, "fraction": 0.08}
+        for columns, (colours, scale), label in ((slice(2), scales[0], "distance (m)"), (2, scales[2], "change (m)")):
+            figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=grid[-1, columns], label=label, **bar)
         _save(figure, out)
 
 
-def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, *, numbered: bool) -> None:
+def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, digits: int | None) -> None:
     axes.patch.set(facecolor="#efefef", edgecolor="#bdbdbd", hatch="////")  # shows where there is no cell
     axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=scale, edgecolor="white", linewidth=0.5)
-    if numbered:
-        for (skill, condition), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                light = np.dot(colours(scale(value))[:3], (0.2126, 0.7152, 0.0722)) > 0.5
-                place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
-                axes.text(condition + 0.5, skill + 0.5, _number(value), color=INK if light else "white", **place)
+    if digits is None:
+        return
+    for (skill, condition), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            light = np.dot(colours(scale(value))[:3], (0.2126, 0.7152, 0.0722)) > 0.5
+            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
+            number = f"{round(value, digits) + 0.0:.{digits}f}"  # no "-0.0"
+            axes.text(condition + 0.5, skill + 0.5, number, color=INK if light else "white", **place)
 
 
-def _heat_axes(grid: np.ndarray, conditions: Sequence[str], skills: int) -> None:
+def _heat_axes(grid: np.ndarray, conditions: Sequence[str], skills: int, width: float) -> None:
+    """`width` is that of a heat map, in inches: names of conditions too long for their columns are turned."""
     shown = [skill for skill in range(skills) if skills <= 20 or skill == 0 or (skill + 1) % 5 == 0]
-    turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if len("".join(conditions)) > 20 else {}
+    tight = 0.08 * max(map(len, conditions), default=0) * len(conditions) > width
+    turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if tight else {}
     for axes in grid.flat:
         axes.set(xlim=(0, max(1, len(conditions))), ylim=(skills, 0))  # the first skill on top
         axes.set_yticks([skill + 0.5 for skill in shown], [str(skill + 1) for skill in shown])

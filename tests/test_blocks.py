@@ -168,7 +168,11 @@ LONG_LIVED = {name: make(world_of(name)) for name in SPEEDS}
 
 @each_speed
 @settings(max_examples=60)
-@given(step=st.one_of(st.integers(0, TOTAL), st.builds(lambda k, d: k * 125_000 + d, st.integers(1, 39), st.integers(-1, 1))))
+@given(
+    step=st.one_of(
+        st.integers(0, TOTAL), st.builds(lambda k, d: k * 125_000 + d, st.integers(1, 39), st.integers(-1, 1))
+    )
+)
 def test_the_blocks_that_are_gone_follow_the_formula(name: str, together: int, step: int):
     env = LONG_LIVED[name]
     env.at(step)
