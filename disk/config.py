@@ -42,7 +42,9 @@ class ConfigError(ValueError):
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     def canonical(self) -> str:
         """Sorted JSON: equal configurations give equal text, whatever the order of their keys."""
@@ -313,7 +315,7 @@ class Config(Model):
             environment, seed_steps = self.environments[env], self.sac_of(env, method).seed_steps
             for skill in range(environment.skills):
                 if environment.steps_of(skill) <= seed_steps:
-                    raise ValueError(
+                    raise ConfigError(
                         f"environments.{env}.steps: {environment.steps_of(skill)}: expected more than the "
                         f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
                     )
@@ -424,7 +426,7 @@ def _changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
     try:
         return type(settings).model_validate({**settings.model_dump(), **changes})
     except ValidationError as error:
-        raise ValueError(explain(error, type(settings), prefix=where)) from None
+        raise ConfigError(explain(error, type(settings), prefix=where)) from None
 
 
 def _known(table: Mapping[str, Any], name: str, what: str) -> str:

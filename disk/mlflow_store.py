@@ -79,6 +79,8 @@ class Record:
     """Files to upload, by their path in MLflow."""
     started: int
     """Milliseconds since the epoch, for a run that MLflow does not know yet."""
+    seconds: float
+    """How long training took, or takes until now."""
     finished: bool
 
 
@@ -134,7 +136,7 @@ class Store:
         try:
             return str(self.client.create_experiment(name, artifact_location=location))
         except MlflowException:
-            found = self._find_experiment(name)  # another process of a server's was faster
+            found = self._find_experiment(name)  # another process was faster, and servers are not locked
             if found is None:
                 raise
             return found
@@ -219,7 +221,7 @@ class Store:
         """Rows go in ascending order, so a metric's newest step says exactly which of its points are there."""
         newest = {metric.key: metric.step for metric in run.data._metric_objs}
         points = [
-            (name, value, _time(run, row), row.step)
+            (name, value, _time(run, row.elapsed), row.step)
             for row in rows
             for name, value in row.values.items()
             if row.step > newest.get(name, -1)
@@ -230,8 +232,7 @@ class Store:
         digest = _digest(record.results)
         if not record.results or run.data.tags.get("disk.results") == digest:
             return
-        end = _time(run, record.rows[-1]) if record.rows else run.info.start_time
-        points = []
+        end, points = _time(run, record.seconds), []
         for name, values in record.results.items():
             there = self._newest(run, name)
             for step, value in values.items():
@@ -263,8 +264,7 @@ class Store:
         if status == "RUNNING":
             self.client.update_run(run.info.run_id, status=status)
         else:
-            end = _time(run, record.rows[-1]) if record.rows else None
-            self.client.set_terminated(run.info.run_id, status, end)
+            self.client.set_terminated(run.info.run_id, status, _time(run, record.seconds))
 
     def _add_artefacts(self, run: Run, artefacts: Mapping[str, Path]) -> None:
         for name, path in artefacts.items():
@@ -328,6 +328,6 @@ def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _time(run: Run, row: Row) -> int:
-    """When a row was written, counted from the run's start: the same in every replay."""
-    return int(run.info.start_time) + round(1000 * row.elapsed)
+def _time(run: Run, elapsed: float) -> int:
+    """A moment of a training, counted from the run's start: the same in every replay."""
+    return int(run.info.start_time) + round(1000 * elapsed)

@@ -35,6 +35,8 @@ from disk.signals import Stopping, until_signal
 from disk.skills import Skills, load
 
 log = logging.getLogger("disk")
+CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
+"""Files of a skill whose checksums stand in its stats.json."""
 
 
 class Interrupted(RuntimeError):
@@ -191,6 +193,7 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
         torch.zeros(1, 0),
         {**describe(env, job.env, job), "skill": job.skill},
     )
+    skill.save(out / "policy.safetensors")
     seeds = EpisodeSeeds("visits", job.seed, job.skill)
     states, collected = visits(skill, job.world, job.objective.past_states, seeds)
     with whole(out / "visits.npy") as file:
@@ -199,22 +202,20 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
     save_shard(out / "replay.safetensors", shard, training.columns, {"env": job.env, "skill": job.skill})
     save_text(out / "progress.csv", training.progress.text())
     consistency, diversity = training.objective.means()
-    save_json(
-        out / "stats.json",
-        {
-            "skill": job.skill,
-            "mean_consistency": consistency,
-            "mean_diversity": diversity if job.skill else None,
-            "alpha": training.objective.alpha,
-            "beta": training.objective.beta if job.skill else None,
-            "steps": job.steps,
-            "collected_steps": collected,
-            **_provenance(job),
-            "stamp": training.checkpoint.stamp,
-            "seconds": round(training.progress.seconds, 3),
-        },
-    )
-    skill.save(out / "policy.safetensors")  # last: where it is, the others are
+    stats = {
+        "skill": job.skill,
+        "mean_consistency": consistency,
+        "mean_diversity": diversity if job.skill else None,
+        "alpha": training.objective.alpha,
+        "beta": training.objective.beta if job.skill else None,
+        "steps": job.steps,
+        "collected_steps": collected,
+        **_provenance(job),
+        "stamp": training.checkpoint.stamp,
+        "checksums": {name: checksum(out / name) for name in CHECKED},
+        "seconds": round(training.progress.seconds, 3),
+    }
+    save_json(out / "stats.json", stats)  # last: where it is, the others are
 
 
 def _provenance(job: SkillJob | JointJob) -> dict[str, Any]:
@@ -262,23 +263,29 @@ def choose_device(name: str) -> torch.device:
 
 
 def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
-    """Checksums of what training reads from earlier skills; a damaged policy is found here, not hours later."""
+    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
     found: dict[str, str] = {}
     for folder in earlier:
-        policy = load(folder / "policy.safetensors")
+        policy, stats = load(folder / "policy.safetensors"), load_json(folder / "stats.json")
         if policy.meta["env"] != job.env:
             raise ArtefactError(f"{folder}: was trained in {policy.meta['env']!r}, not in {job.env!r}")
-        names = ["policy.safetensors", "visits.npy"] + (["replay.safetensors"] if job.replay_keep is not None else [])
-        found |= {f"{folder.name}/{name}": checksum(folder / name) for name in names}
-    if earlier:
-        before = load_json(earlier[-1] / "stats.json")
-        found["before"] = json.dumps([before["mean_consistency"], before["mean_diversity"]])
+        for name in CHECKED if job.replay_keep is not None else CHECKED[:-1]:
+            path = folder / name
+            is_, expected = checksum(path), stats.get("checksums", {}).get(name)
+            if is_ != expected:
+                raise ArtefactError(
+                    f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
+                    "Restore it, or delete it and run the same command again"
+                )
+            found[f"{folder.name}/{name}"] = is_
+        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
     return found
 
 
 def _finished(out: Path, expected: str) -> bool:
     try:
-        return (out / "policy.safetensors").exists() and load_json(out / "stats.json").get("stamp") == expected
+        stats = load_json(out / "stats.json")
+        return stats.get("stamp") == expected and all((out / name).exists() for name in CHECKED)
     except ArtefactError:
         return False
 

@@ -187,11 +187,16 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, existing: bytes | No
     if existing:
         path.parent.mkdir()
         path.write_bytes(existing)
-    with pytest.raises(RuntimeError, match="half-way"), whole(path) as file:
-        file.write(b"new, but")
-        file.flush()
-        assert (path.read_bytes() if path.exists() else None) == existing
-        raise RuntimeError("half-way")
+
+    def fail() -> None:
+        with whole(path) as file:
+            file.write(b"new, but")
+            file.flush()
+            assert (path.read_bytes() if path.exists() else None) == existing
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        fail()
     assert (path.read_bytes() if path.exists() else None) == existing
     assert [each.name for each in path.parent.iterdir()] == (["file"] if existing else [])
     with whole(path) as file:
@@ -289,9 +294,10 @@ def test_the_lease_is_free_after_its_holder_let_go_or_finished(tmp_path: Path):
 
 
 CONTEND = """
-import os, sys, shutil, time
+import logging, os, sys, time
 from pathlib import Path
 from disk.checkpoint import Checkpoint, Lease
+logging.disable()
 Lease.__init__.__defaults__ = (0.001,)
 directory, marker = Path(sys.argv[1]), Path(sys.argv[2])
 children = []
