@@ -47,8 +47,11 @@ class Model(BaseModel):
     )
 
     def canonical(self) -> str:
-        """Sorted JSON: equal configurations give equal text, whatever the order of their keys."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """Sorted JSON: equal configurations give equal text, whatever the order of their keys.
+
+        Nulls are left out, so that an option which is added later and not used changes nothing.
+        """
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True)
 
     def digest(self) -> str:
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
@@ -402,10 +405,10 @@ class SkillJob(Model):
     steps: NonNegativeInt
     sac: Sac
     objective: Incremental
-    first_alpha: float | None
-    alive_bonus: float | None
+    first_alpha: float | None = None
+    alive_bonus: float | None = None
     replay_capacity: PositiveInt
-    replay_keep: Share | None
+    replay_keep: Share | None = None
     """Null: nothing is inherited."""
     code: str | None = None
 

@@ -41,6 +41,12 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def sweep(directory: Path) -> None:
+    """Remove what processes that were killed in the middle of a write have left; only with the lease in hand."""
+    for path in directory.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -53,7 +53,7 @@ class Progress:
             self._names = list(metrics)
             self._pending = torch.zeros(PENDING, len(metrics), device=self._pending.device)
             self._sums = np.zeros(len(metrics))
-        torch.stack(list(metrics.values()), out=self._pending[len(self._steps)])
+        torch.stack([metrics[name] for name in self._names], out=self._pending[len(self._steps)])
         self._steps.append(step)
         if len(self._steps) == PENDING:
             self._fold()

@@ -102,7 +102,12 @@ class Replay:
 
 def append_rows(file: BinaryIO, replay: Replay, since: int) -> None:
     """Write the rows added after the first `since` ones to the end of `file`."""
-    file.write(replay.newest(replay.added - since).numpy().tobytes())
+    rows = replay.newest(replay.added - since)
+    overwritten = replay.added - since - len(rows)  # they are never read again: a hole keeps their place
+    end = file.seek(0, 2) + 4 * replay.columns.width * overwritten
+    file.truncate(end)
+    file.seek(end)
+    file.write(rows.numpy().tobytes())
 
 
 def read_rows(path: Path, columns: Columns, start: int, count: int) -> Tensor:

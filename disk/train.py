@@ -22,7 +22,7 @@ from torch import Tensor
 from disk.checkpoint import Checkpoint, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, SkillJob
 from disk.envs import Projected, make
-from disk.files import ArtefactError, checksum, load_json, save_json, save_text, whole
+from disk.files import ArtefactError, checksum, load_json, save_json, save_text, sweep, whole
 from disk.networks import Actor
 from disk.objectives.incremental import IncrementalObjective, inverse_mean
 from disk.progress import NotFiniteError, Progress
@@ -55,6 +55,8 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     directory = out.with_name(f"{out.name}.checkpoint")
     checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
     try:
+        sweep(out)
+        sweep(directory)
         if _finished(out, checkpoint.stamp):  # by the process that this one waited for
             checkpoint.remove()
             return
@@ -110,14 +112,15 @@ class SkillTraining:
         while self.step < job.steps:
             # Seeded by its place in the training: no simulator state needs saving between episodes.
             obs, _ = env.reset(seed=seed_of("episode", job.seed, job.skill, self.episode))
+            _must_be_finite("first observation", obs, self.step)
             started, over = self.step, False
             while not over and self.step < job.steps:
                 seeding = self.step < job.sac.seed_steps
                 action = self._uniform_action() if seeding else agent.act(obs)
                 next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
                 over = terminated or truncated
-                if not np.isfinite(next_obs).all():
-                    raise NotFiniteError(f"{job.env}: observation {next_obs} after step {self.step} is not finite")
+                _must_be_finite("observation", next_obs, self.step)
+                _must_be_finite("sigma", info["sigma"], self.step)
                 replay.add(obs, action, next_obs, terminated, info["sigma"])
                 objective.observe(job.skill, info["sigma"])
                 self.progress.observe(info["sigma"])
@@ -159,7 +162,7 @@ class SkillTraining:
         beta: float | None = 0.0
         if earlier:
             past = torch.from_numpy(np.concatenate([_read_visits(folder, size) for folder in earlier]))
-            before = load_json(earlier[-1] / "stats.json")
+            before = _read_stats(earlier[-1])
             alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
             if before["mean_diversity"] is not None:
                 beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
@@ -170,7 +173,7 @@ class SkillTraining:
     def _replay(self, earlier: Sequence[Path]) -> Replay:
         keep = self.job.replay_keep
         shards = [] if keep is None else [folder / "replay.safetensors" for folder in earlier]
-        room = sum(load_json(folder / "stats.json")["steps"] for folder in earlier) if shards else 0
+        room = sum(_read_stats(folder)["steps"] for folder in earlier) if shards else 0
         replay = Replay(min(self.job.replay_capacity, room + self.job.steps), self.columns, self.device)
         inherit(replay, shards, 1.0 if keep is None else keep, self.generator)
         return replay
@@ -265,10 +268,11 @@ def choose_device(name: str) -> torch.device:
 def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
     """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
     found: dict[str, str] = {}
-    for folder in earlier:
-        policy, stats = load(folder / "policy.safetensors"), load_json(folder / "stats.json")
-        if policy.meta["env"] != job.env:
-            raise ArtefactError(f"{folder}: was trained in {policy.meta['env']!r}, not in {job.env!r}")
+    for skill, folder in enumerate(earlier):
+        policy, stats = load(folder / "policy.safetensors"), _read_stats(folder)
+        for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed)):
+            if policy.meta.get(key) != wanted:
+                raise ArtefactError(f"{folder}: its policy is of {key} {policy.meta.get(key)!r}, not {wanted!r}")
         for name in CHECKED if job.replay_keep is not None else CHECKED[:-1]:
             path = folder / name
             is_, expected = checksum(path), stats.get("checksums", {}).get(name)
@@ -285,7 +289,7 @@ def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
 def _finished(out: Path, expected: str) -> bool:
     try:
         stats = load_json(out / "stats.json")
-        return stats.get("stamp") == expected and all((out / name).exists() for name in CHECKED)
+        return stats.get("stamp") == expected and all((out / name).exists() for name in (*CHECKED, "progress.csv"))
     except ArtefactError:
         return False
 
@@ -299,6 +303,24 @@ def _read_visits(folder: Path, sigma_size: int) -> np.ndarray:
     if states.ndim != 2 or states.shape[1] != sigma_size:
         raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers")
     return np.asarray(states, dtype=np.float32)
+
+
+def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.asarray(values, dtype=np.float32)).all():
+            raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")
+
+
+def _read_stats(folder: Path) -> dict[str, Any]:
+    """An earlier skill's stats.json, with the numbers that training takes from it."""
+    path = folder / "stats.json"
+    stats = load_json(path)
+    for key in ("mean_consistency", "mean_diversity", "steps"):
+        first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from
+        value = stats.get(key)
+        if not (isinstance(value, int | float) and math.isfinite(value)) and not (first and value is None):
+            raise ArtefactError(f"{path}: {key} is {value!r}, not a number; restore it, or delete it and run again")
+    return stats
 
 
 def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
