@@ -475,18 +475,30 @@ def test_a_checkpoint_of_other_settings_is_not_continued_and_that_is_said(
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
 
 
-def test_a_checkpoint_over_other_earlier_skills_is_not_continued(
-    second: Path, short: Config, hooked: Any, caplog: pytest.LogCaptureFixture, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another first skill of the same seed."""
+    config = tiny_config(SHORT, {"environments": {"point": {"first_alpha": 3.0}}})
+    return learn(config, tmp_path_factory.mktemp("stranger"), range(1))[0]
+
+
+def test_a_checkpoint_over_another_earlier_skill_is_not_continued(
+    second: Path, stranger: Path, short: Config, hooked: Any, caplog: pytest.LogCaptureFixture
 ):
-    hooked.on_step = at_step(100, lambda result: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        learn(short, second, range(1, 2))
-    hooked.on_step = None
-    elsewhere = learn(short, tmp_path_factory.mktemp("other"), range(1), seed=1)[0]
-    shutil.rmtree(second / "skill00")
-    shutil.copytree(elsewhere, second / "skill00")
-    learn(short, second, range(1, 2))
+    for step in (60, 3):
+        hooked.steps, hooked.on_step = 0, at_step(step, lambda result: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            learn(short, second, range(1, 2))
+        shutil.copytree(stranger, second / "skill00", dirs_exist_ok=True)
     assert "starting over" in caplog.text
+
+
+@pytest.mark.parametrize("name", [*SAME_BYTES, "stats.json"])
+def test_an_earlier_skill_with_a_file_of_another_one_is_refused(second: Path, stranger: Path, short: Config, name: str):
+    """Each file is whole, and they do not belong together."""
+    shutil.copy(stranger / name, second / "skill00" / name)
+    with pytest.raises(ArtefactError, match="skill00/"):
+        learn(short, second, range(1, 2))
 
 
 def test_runtime_settings_do_not_part_a_training_from_its_checkpoint(
@@ -623,8 +635,9 @@ def test_a_bad_first_observation_of_an_episode_stops_training(tmp_path: Path, sh
 def test_a_diverging_loss_stops_training_with_its_name_before_anything_is_saved(tmp_path: Path, hooked: Any):
     """A learning rate at which the critics explode: no mock, and every observation is fine."""
     config = tiny_config(SHORT, {"environments": {"point": {"sac": {"learning_rate": 1e12}}}})
+    runtime = often(config).model_copy(update={"log_every": 10_000})  # no row of the curve finds it first
     with pytest.raises(NotFiniteError, match=r"(train|reward)/\w+ is (nan|-?inf) at step \d+"):
-        learn(config, tmp_path, range(1), runtime=often(config))
+        learn(config, tmp_path, range(1), runtime=runtime)
     tensors, _ = load_tensors(tmp_path / "skill00.checkpoint" / "state.safetensors")
     assert all(torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point() and "beta" not in name)
     assert not (tmp_path / "skill00" / "policy.safetensors").exists()
