@@ -526,6 +526,22 @@ def test_a_finished_skill_that_lost_a_file_gets_it_back(
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
 
 
+def test_an_orphan_leaves_its_checkpoint_so_that_its_successor_need_not_train(
+    second: Path, uninterrupted: list[Path], short: Config, hooked: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A new controller deletes the outputs that the killed one's job has written, and starts the job again."""
+    monkeypatch.setenv("DISK_CONTROLLER", str(second / "nobody holds this"))
+    learn(short, second, range(1, 2))
+    assert timeless(second / "skill01") == timeless(uninterrupted[1])
+    shutil.rmtree(second / "skill01")
+    monkeypatch.delenv("DISK_CONTROLLER")
+    hooked.steps = 0
+    learn(short, second, range(1, 2))
+    assert hooked.steps < PAST + 50, "the visits again, and no training"
+    assert timeless(second / "skill01") == timeless(uninterrupted[1])
+    assert not (second / "skill01.checkpoint").exists()
+
+
 # ---------------------------------------------------------------- two processes
 
 ONE = """

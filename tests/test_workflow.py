@@ -197,9 +197,9 @@ def test_killed_controllers_and_trainers_go_on_with_the_same_command(finished: P
     """kill -9 at several moments, of the controller alone or of everything: the same bytes in the end."""
     project = Project(tmp_path)
     target = "results/point/disk/seed0/skills.safetensors"
-    for kill in range(4):
+    for kill in range(int(os.environ.get("DISK_KILLS", "4"))):
         process = project.start(target)
-        _wait_for_training(project, process, seconds=0.3 + 0.5 * kill)
+        _wait_for_training(project, process, seconds=0.3 + 0.5 * (kill % 4))
         if process.poll() is not None:
             break
         if kill % 2:
@@ -213,7 +213,8 @@ def test_killed_controllers_and_trainers_go_on_with_the_same_command(finished: P
     assert {name: project.bytes(same)[name] for name in wanted} == wanted
     for name, data in finished.bytes(f"{same}.json").items():
         ours, theirs = json.loads(project.bytes(f"{same}.json")[name]), json.loads(data)
-        assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
+        apart = {"seconds": 0, "commit": ""}  # somebody may commit while the tests run
+        assert ours | apart == theirs | apart
 
 
 def _wait_for_training(project: Project, process: subprocess.Popen[str], seconds: float) -> None:
