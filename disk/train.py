@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -331,8 +332,7 @@ def _writable(directory: Path) -> None:
     """Say at the start, not after hours of training, that results cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with whole(directory / ".writable") as file:
-            file.write(b"")
-        (directory / ".writable").unlink()
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None
