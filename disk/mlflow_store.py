@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from disk.files import ArtefactError, checksum
+
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
@@ -269,14 +271,13 @@ class Store:
     def _add_artefacts(self, run: Run, artefacts: Mapping[str, Path]) -> None:
         for name, path in artefacts.items():
             try:
-                # Not disk.files.checksum: that module brings torch, which the sidecar has no other use for.
-                checksum = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            except FileNotFoundError:
+                digest = checksum(path)[:16]
+            except ArtefactError:
                 continue  # replaced or removed since it was listed; the next look will see
             tag = f"disk.artifact.{name}"
-            if run.data.tags.get(tag) != checksum:
+            if run.data.tags.get(tag) != digest:
                 self.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
-                self.client.set_tag(run.info.run_id, tag, checksum)
+                self.client.set_tag(run.info.run_id, tag, digest)
                 self.summary.artefacts += 1
 
 
