@@ -15,7 +15,8 @@ pathvars:
     benchmarks="logs/benchmarks",
 
 
-# Everything runs in one environment, `make setup` or this image (--sdm apptainer).
+# All rules run in one environment, the one that `make setup` makes. The image is only its base: one with the
+# packages in it comes with cluster support, so do not use --sdm apptainer yet.
 container: "docker://python:3.11-slim"
 
 

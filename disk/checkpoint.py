@@ -17,12 +17,12 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch import Tensor
 
@@ -43,8 +43,13 @@ class Lease:
         self.path = directory / "lease"
         waiting = False
         while True:
-            directory.mkdir(parents=True, exist_ok=True)
-            file = self.path.open("a+")
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                file = self.path.open("a+")
+            except (FileExistsError, FileNotFoundError):
+                if directory.is_file():
+                    raise
+                continue  # the previous holder is removing the directory at this moment
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -56,14 +61,20 @@ class Lease:
                 file.close()
                 time.sleep(poll_seconds)
                 continue
-            # The previous holder may have finished and removed the directory between open and lock.
-            if self.path.exists() and os.fstat(file.fileno()).st_ino == self.path.stat().st_ino:
+            if self._is_in_place(file):
                 break
             file.close()
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         self._file = file
+
+    def _is_in_place(self, file: TextIO) -> bool:
+        """Whether the locked file is still the one in the directory, and not one that was removed meanwhile."""
+        try:
+            return self.path.stat().st_ino == os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         self._file.close()
@@ -118,7 +129,10 @@ class Checkpoint:
 
     def remove(self) -> None:
         """The training is done and its outputs are in place."""
-        shutil.rmtree(self.directory)
+        self._clear()
+        self._lease.path.unlink()
+        with suppress(OSError):  # somebody who waited has put a lease of its own there
+            self.directory.rmdir()
         self._lease.release()
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
     track = command("track", _track, "fill MLflow from results on disk; what is there already is left alone")
     track.add_argument("results", type=Path, nargs="?", default=Path("results"))
-    track.add_argument("--uri", help="tracking store (default: MLFLOW_TRACKING_URI, then the configuration's)")
+    track.add_argument("--uri", help="tracking store (default: the configuration's; MLFLOW_TRACKING_URI wins)")
     track.add_argument("--follow", type=Path, metavar="SKILL", help=argparse.SUPPRESS)
     track.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     track.add_argument("--interval", type=float, default=10.0, help=argparse.SUPPRESS)
@@ -202,6 +202,8 @@ def _train(arguments: argparse.Namespace) -> None:
         skills=arguments.skills,
         watch=lambda out: _mirrored(out, config.tracking),
     )
+    if config.tracking.enabled:
+        _mirror(run, config.tracking.uri, lenient=True)
     print(f"{run}: trained. Next: python -m disk evaluate {run}")
 
 
@@ -214,16 +216,22 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _track(arguments: argparse.Namespace) -> None:
-    from disk.tracking import TrackingError, follow, mirror, resolve_uri
-
-    uri = arguments.uri or resolve_uri(_settings()[1].uri)
-    if arguments.follow:
-        follow(arguments.follow, uri, arguments.interval, arguments.parent)
+    uri = arguments.uri or _settings()[1].uri
+    if not arguments.follow:
+        _mirror(arguments.results, uri, arguments.lenient)
         return
+    from disk.tracking import follow, resolve_uri
+
+    follow(arguments.follow, resolve_uri(uri), arguments.interval, arguments.parent)
+
+
+def _mirror(results: Path, uri: str, lenient: bool) -> None:
+    from disk.tracking import TrackingError, mirror, resolve_uri
+
     try:
-        print(mirror(arguments.results, uri))
+        print(mirror(results, resolve_uri(uri)))
     except TrackingError as error:
-        if not arguments.lenient:
+        if not lenient:
             raise
         log.warning("%s. Training and results are not affected; later: python -m disk track results/", error)
 

@@ -43,11 +43,16 @@ class ConfigError(ValueError):
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     def canonical(self) -> str:
-        """Sorted JSON: equal configurations give equal text, whatever the order of their keys."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """Sorted JSON: equal configurations give equal text, whatever the order of their keys.
+
+        Nulls are left out, so that an option which is added later and not used changes nothing.
+        """
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True)
 
     def digest(self) -> str:
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
@@ -391,7 +396,7 @@ class Config(Model):
             environment, seed_steps = self.environments[env], self.sac_of(env, method).seed_steps
             for skill in range(environment.skills):
                 if environment.steps_of(skill) <= seed_steps:
-                    raise ValueError(
+                    raise ConfigError(
                         f"environments.{env}.steps: {environment.steps_of(skill)}: expected more than the "
                         f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
                     )
@@ -486,10 +491,10 @@ class SkillJob(Model):
     """The global step it begins at; null where the world stands still."""
     sac: Sac
     objective: Incremental
-    first_alpha: float | None
-    alive_bonus: float | None
+    first_alpha: float | None = None
+    alive_bonus: float | None = None
     replay_capacity: PositiveInt
-    replay_keep: Share | None
+    replay_keep: Share | None = None
     """Null: nothing is inherited."""
     code: str | None = None
 
@@ -510,7 +515,7 @@ def _changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
     try:
         return type(settings).model_validate({**settings.model_dump(), **changes})
     except ValidationError as error:
-        raise ValueError(explain(error, type(settings), prefix=where)) from None
+        raise ConfigError(explain(error, type(settings), prefix=where)) from None
 
 
 def _known(table: Mapping[str, Any], name: str, what: str) -> str:

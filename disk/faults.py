@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-UNION_BRANCHES = ("list[", "function-", "constrained", "int", "literal[", "Coordinates")
+UNION_BRANCH = re.compile(r"int|str|Coordinates|(list|literal|function|constrained)[\[-].*")
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
@@ -15,7 +16,7 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     lines: dict[str, str] = {}
     for fault in error.errors():
         # Besides keys and indices, pydantic's location names the branch of a union it tried.
-        location = [part for part in fault["loc"] if not str(part).startswith(UNION_BRANCHES)]
+        location = [part for part in fault["loc"] if not UNION_BRANCH.fullmatch(str(part))]
         path = ".".join(filter(None, [prefix, *map(str, location)]))
         message, value = fault["msg"].removeprefix("Value error, "), fault["input"]
         if fault["type"] == "extra_forbidden":

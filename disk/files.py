@@ -36,9 +36,25 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
+        _flush_directory(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _flush_directory(path: Path) -> None:
+    """Put a rename on the disk, not only the file's content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what processes that were killed in the middle of a write have left; only with the lease in hand."""
+    for path in directory.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -69,14 +85,13 @@ def load_json(path: Path) -> dict[str, Any]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write tensors and what is to be known of them, with a checksum of both."""
     from safetensors.torch import save
 
-    data = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-        metadata={"disk": json.dumps(meta, sort_keys=True)},
-    )
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    signed = {**meta, "checksum": _fingerprint(plain, meta)}
     with whole(path) as file:
-        file.write(data)
+        file.write(save(plain, metadata={"disk": json.dumps(signed, sort_keys=True)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -90,11 +105,24 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             meta = json.loads((file.metadata() or {}).get("disk", "null"))
     except FileNotFoundError:
         raise ArtefactError(f"{path}: does not exist") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
         raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
     if not isinstance(meta, dict):
         raise ArtefactError(f"{path}: has no `disk` metadata, so this project did not write it")
+    expected, found = meta.pop("checksum", None), _fingerprint(tensors, meta)
+    if found != expected:
+        raise ArtefactError(
+            f"{path}: is damaged (checksum {found}, expected {expected}); delete it and run the same command again"
+        )
     return tensors, meta
+
+
+def _fingerprint(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def checksum(path: Path) -> str:

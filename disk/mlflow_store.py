@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from disk.files import ArtefactError, checksum
+
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
@@ -79,6 +81,8 @@ class Record:
     """Files to upload, by their path in MLflow."""
     started: int
     """Milliseconds since the epoch, for a run that MLflow does not know yet."""
+    seconds: float
+    """How long training took, or takes until now."""
     finished: bool
 
 
@@ -134,7 +138,7 @@ class Store:
         try:
             return str(self.client.create_experiment(name, artifact_location=location))
         except MlflowException:
-            found = self._find_experiment(name)  # another process of a server's was faster
+            found = self._find_experiment(name)  # another process was faster, and servers are not locked
             if found is None:
                 raise
             return found
@@ -219,7 +223,7 @@ class Store:
         """Rows go in ascending order, so a metric's newest step says exactly which of its points are there."""
         newest = {metric.key: metric.step for metric in run.data._metric_objs}
         points = [
-            (name, value, _time(run, row), row.step)
+            (name, value, _time(run, row.elapsed), row.step)
             for row in rows
             for name, value in row.values.items()
             if row.step > newest.get(name, -1)
@@ -230,8 +234,7 @@ class Store:
         digest = _digest(record.results)
         if not record.results or run.data.tags.get("disk.results") == digest:
             return
-        end = _time(run, record.rows[-1]) if record.rows else run.info.start_time
-        points = []
+        end, points = _time(run, record.seconds), []
         for name, values in record.results.items():
             there = self._newest(run, name)
             for step, value in values.items():
@@ -263,20 +266,18 @@ class Store:
         if status == "RUNNING":
             self.client.update_run(run.info.run_id, status=status)
         else:
-            end = _time(run, record.rows[-1]) if record.rows else None
-            self.client.set_terminated(run.info.run_id, status, end)
+            self.client.set_terminated(run.info.run_id, status, _time(run, record.seconds))
 
     def _add_artefacts(self, run: Run, artefacts: Mapping[str, Path]) -> None:
         for name, path in artefacts.items():
             try:
-                # Not disk.files.checksum: that module brings torch, which the sidecar has no other use for.
-                checksum = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            except FileNotFoundError:
+                digest = checksum(path)[:16]
+            except ArtefactError:
                 continue  # replaced or removed since it was listed; the next look will see
             tag = f"disk.artifact.{name}"
-            if run.data.tags.get(tag) != checksum:
+            if run.data.tags.get(tag) != digest:
                 self.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
-                self.client.set_tag(run.info.run_id, tag, checksum)
+                self.client.set_tag(run.info.run_id, tag, digest)
                 self.summary.artefacts += 1
 
 
@@ -328,6 +329,6 @@ def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _time(run: Run, row: Row) -> int:
-    """When a row was written, counted from the run's start: the same in every replay."""
-    return int(run.info.start_time) + round(1000 * row.elapsed)
+def _time(run: Run, elapsed: float) -> int:
+    """A moment of a training, counted from the run's start: the same in every replay."""
+    return int(run.info.start_time) + round(1000 * elapsed)

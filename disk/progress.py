@@ -53,7 +53,7 @@ class Progress:
             self._names = list(metrics)
             self._pending = torch.zeros(PENDING, len(metrics), device=self._pending.device)
             self._sums = np.zeros(len(metrics))
-        torch.stack(list(metrics.values()), out=self._pending[len(self._steps)])
+        torch.stack([metrics[name] for name in self._names], out=self._pending[len(self._steps)])
         self._steps.append(step)
         if len(self._steps) == PENDING:
             self._fold()
@@ -90,23 +90,26 @@ class Progress:
     def _row(self, step: int) -> None:
         self._fold()
         taken = step - self._last_row
-        values: dict[str, float] = {
+        values: dict[str, float | None] = {
             "time/total_timesteps": step,
             "time/time_elapsed": round(self.seconds, 3),
             "time/fps": round((step - self._resumed_at) / max(time.monotonic() - self._started, 1e-9), 1),
             "rollout/ep_len_mean": self._episode_steps / self._episodes,
         }
         values |= {f"rollout/sigma_{axis}": total / taken for axis, total in zip("xy", self._sigma, strict=False)}
-        values |= dict(zip(self._names, self._sums / self._count, strict=True))
+        means = self._sums / self._count if self._count else [None] * len(self._names)  # far below an update a step
+        values |= dict(zip(self._names, means, strict=True))
         if not self.lines:
             self.lines.append(",".join(values))
-        self.lines.append(",".join(f"{value:.9g}" for value in values.values()))
+        self.lines.append(",".join("" if value is None else f"{value:.9g}" for value in values.values()))
         self._sums, self._sigma = np.zeros_like(self._sums), np.zeros_like(self._sigma)
         self._count = self._episodes = self._episode_steps = 0
         self._last_row = step
         with self.path.open("a" if len(self.lines) > 2 else "w") as file:
             file.write("\n".join(self.lines[-1:] if len(self.lines) > 2 else self.lines) + "\n")
-        self._bar.note({name: values[name] for name in self._names if name.startswith("reward/")})
+        self._bar.note(
+            {name: value for name, value in values.items() if name.startswith("reward/") and value is not None}
+        )
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"

@@ -7,14 +7,15 @@ Rows are kept in the order they came; when the capacity is reached the oldest ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from disk.files import ArtefactError, save_tensors
@@ -101,7 +102,12 @@ class Replay:
 
 def append_rows(file: BinaryIO, replay: Replay, since: int) -> None:
     """Write the rows added after the first `since` ones to the end of `file`."""
-    file.write(replay.newest(replay.added - since).numpy().tobytes())
+    rows = replay.newest(replay.added - since)
+    overwritten = replay.added - since - len(rows)  # they are never read again: a hole keeps their place
+    end = file.seek(0, 2) + 4 * replay.columns.width * overwritten
+    file.truncate(end)
+    file.seek(end)
+    file.write(rows.numpy().tobytes())
 
 
 def read_rows(path: Path, columns: Columns, start: int, count: int) -> Tensor:
@@ -151,17 +157,31 @@ def inherit(replay: Replay, shards: Iterable[Path], keep: float, generator: torc
 
 
 def _shard_length(path: Path, columns: Columns) -> int:
-    with safe_open(path, framework="pt") as file:
+    with _opened(path) as file:
+        lengths = set()
         for name, part in columns.parts.items():
-            shape = file.get_slice(name).get_shape()
-            width = shape[1] if len(shape) > 1 else 1
-            if width != part.stop - part.start:
+            length, *width = file.get_slice(name).get_shape()
+            if (width or [1]) != [part.stop - part.start]:
                 raise ArtefactError(f"{path}: {name} has {width} columns, this world has {part.stop - part.start}")
-        return int(shape[0])
+            lengths.add(length)
+        if len(lengths) != 1:
+            raise ArtefactError(f"{path}: its columns differ in length; delete it and run the same command again")
+        return int(lengths.pop())
 
 
 def _read_shard(path: Path, columns: Columns, wanted: slice | Tensor) -> Tensor:
-    with safe_open(path, framework="pt") as file:
+    with _opened(path) as file:
         parts = [file.get_slice(name)[wanted if isinstance(wanted, slice) else slice(None)] for name in columns.parts]
     rows = torch.cat([part.float().reshape(len(part), -1) for part in parts], dim=1)
     return rows if isinstance(wanted, slice) else rows[wanted]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError:
+        raise ArtefactError(f"{path}: does not exist") from None
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None

@@ -48,14 +48,8 @@ class SAC:
             )
         }
         self.updates = 0
-        nothing = torch.zeros((), device=device)
-        self._metrics: dict[str, Tensor] = {
-            "train/critic_loss": nothing,
-            "train/actor_loss": nothing,
-            "train/ent_coef_loss": nothing,
-            "train/ent_coef": self.log_temperature.detach().exp(),
-            "train/entropy": nothing,
-        }
+        names = ("critic_loss", "actor_loss", "ent_coef_loss", "ent_coef", "entropy")
+        self._metrics = {f"train/{name}": torch.zeros((), device=device) for name in names}
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -131,7 +125,8 @@ class SAC:
                 index, moment = key.split(".")
                 moments.setdefault(int(index), {})[moment] = value.clone()
             optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-        self._metrics = {name: value.to(self.device) for name, value in _below(state, "metrics").items()}
+        metrics = _below(state, "metrics")
+        self._metrics = {name: metrics[name].to(self.device) for name in self._metrics}
 
 
 def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -123,7 +123,11 @@ def load(source: str | Path) -> Skills:
     try:
         which, latent = tensors.pop("which"), tensors.pop("latent")
         actor = _actor(tensors, meta, len(tensors["mlp.weights.0"]))
-    except (KeyError, RuntimeError, TypeError) as error:
+        World.model_validate(meta["world"])
+        complete = len(which) == len(latent) and bool((which < len(tensors["mlp.weights.0"])).all())
+        if not complete or any(len(meta[key]) != meta["action_size"] for key in ("action_low", "action_high")):
+            raise ValueError("its parts do not fit together")
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtefactError(f"{path}: is not a file of skills: {error}") from None
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
@@ -135,7 +139,7 @@ def bundle(policies: Sequence[Path]) -> Skills:
     """The skills of several files, in order, as one."""
     parts = [load(path) for path in policies]
     for path, part in zip(policies, parts, strict=True):
-        for key in ("env", "observation_size", "action_size", "latent_size", "hidden"):
+        for key in parts[0].meta.keys() - {"skill", "config_hash", "seed"}:
             if part.meta[key] != parts[0].meta[key]:
                 raise ArtefactError(
                     f"{path}: {key} is {part.meta[key]!r}, but {policies[0]} has {parts[0].meta[key]!r}"

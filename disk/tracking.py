@@ -89,9 +89,11 @@ class Sidecar:
     """Runs `follow` in a process beside a training that lasts longer than `after` seconds. Never raises."""
 
     def __init__(self, skill: Path, uri: str, after: float, interval: float) -> None:
-        options = {"--parent": os.getpid(), "--uri": uri, "--interval": interval}
+        options = {"--parent": os.getpid(), "--interval": interval}
         self._command = [sys.executable, "-m", "disk", "track", "--follow", str(skill)]
         self._command += [str(part) for option in options.items() for part in option]
+        # Not on the command line, which everybody on the machine can read: it may hold a password.
+        self._environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
         self._process: subprocess.Popen[bytes] | None = None
         self._timer = threading.Timer(after, self._start)
         self._timer.daemon = True
@@ -99,8 +101,11 @@ class Sidecar:
     def _start(self) -> None:
         try:
             # A session of its own: the training's Ctrl-C and walltime signals are not meant for it.
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, 10)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
+            )
+            with suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, 10)
         except OSError as error:
             print(f"tracking: cannot be started: {error}; training goes on", file=sys.stderr, flush=True)
 
@@ -201,7 +206,10 @@ def _mirror_live(store: Store, path: Path, over: bool) -> None:
 
 
 def _place(run: Path) -> dict[str, str]:
-    """What a run's path says: `…/results/quick/point/disk/seed0` is in the experiment `quick/point`."""
+    """What a run's path says: `…/results/quick/point/disk/seed0` is in the experiment `quick/point`.
+
+    Below a root of another name, say /scratch/trial, the experiment is `trial/point`.
+    """
     env, parts = run.parents[1].name, run.parents[2].parts
     root = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
     experiment, method = "/".join([*root, env]), run.parent.name
@@ -221,6 +229,7 @@ def _read_run(run: Path) -> Record:
     else:
         about = _metadata(result) if finished else {"job": _json(run / "checkpoint" / "job.json")}
     steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
+    seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
     artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}
     artefacts |= {f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))}
     return Record(
@@ -232,7 +241,8 @@ def _read_run(run: Path) -> Record:
         params={**_flat(about.get("job", {})), **_identity(place)},
         tags=_tags(about),
         artefacts={**artefacts, **({result.name: result} if finished else {})},
-        started=_started(rows, curve, result),
+        started=_started(seconds, curve, result),
+        seconds=seconds,
         finished=finished,
     )
 
@@ -245,6 +255,7 @@ def _read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
     rows = _rows(curve)
     about: dict[str, Any] = _json(final / "stats.json") if finished else {"job": _json(live / "job.json")}
     steps = int(about.get("steps") or (rows[-1].step if rows else 0))
+    seconds = rows[-1].elapsed if rows else 0.0
     results = _results([measured for measured in evaluation if measured.skill == number], steps)
     outcomes = {key: value for key, value in about.items() if key not in SETTINGS and _is_number(value)}
     results |= {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
@@ -257,7 +268,8 @@ def _read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
         params={**_flat(about.get("job", {})), **_flat({key: about.get(key) for key in SETTINGS}), **_identity(place)},
         tags=_tags(about),
         artefacts={policy.name: policy} if finished else {},
-        started=_started(rows, curve, policy),
+        started=_started(seconds, curve, policy),
+        seconds=seconds,
         finished=finished,
     )
 
@@ -275,10 +287,10 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
-def _started(rows: Sequence[Row], *paths: Path) -> int:
-    """When training began, roughly, in milliseconds: only for a run that MLflow does not know yet."""
+def _started(seconds: float, *paths: Path) -> int:
+    """When a training began whose last file was written after `seconds`, in milliseconds."""
     last = next(filter(None, map(_modified, paths)), time.time())
-    return round(1000 * (last - (rows[-1].elapsed if rows else 0.0)))
+    return round(1000 * (last - seconds))
 
 
 def _rows(path: Path) -> list[Row]:

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 from disk.checkpoint import Checkpoint, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, SkillJob
 from disk.envs import Projected, make
-from disk.files import ArtefactError, checksum, load_json, save_json, save_text, whole
+from disk.files import ArtefactError, checksum, load_json, save_json, save_text, sweep, whole
 from disk.networks import Actor
 from disk.objectives.incremental import IncrementalObjective, inverse_mean
 from disk.progress import NotFiniteError, Progress
@@ -35,6 +36,8 @@ from disk.signals import Stopping, until_signal
 from disk.skills import Skills, bundle, load
 
 log = logging.getLogger("disk")
+CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
+"""Files of a skill whose checksums stand in its stats.json."""
 
 
 class Interrupted(RuntimeError):
@@ -53,6 +56,8 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     directory = out.with_name(f"{out.name}.checkpoint")
     checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
     try:
+        sweep(out)
+        sweep(directory)
         if _finished(out, checkpoint.stamp):  # by the process that this one waited for
             checkpoint.remove()
             return
@@ -112,6 +117,7 @@ class SkillTraining:
             # Seeded by its place in the training: no simulator state needs saving between episodes.
             env.at(self.start + self.step)
             obs, _ = env.reset(seed=seed_of("episode", job.seed, job.skill, self.episode))
+            _must_be_finite("first observation", obs, self.step)
             started, over = self.step, False
             while not over and self.step < job.steps:
                 env.at(self.start + self.step)
@@ -119,8 +125,8 @@ class SkillTraining:
                 action = self._uniform_action() if seeding else agent.act(obs)
                 next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
                 over = terminated or truncated
-                if not np.isfinite(next_obs).all():
-                    raise NotFiniteError(f"{job.env}: observation {next_obs} after step {self.step} is not finite")
+                _must_be_finite("observation", next_obs, self.step)
+                _must_be_finite("sigma", info["sigma"], self.step)
                 replay.add(obs, action, next_obs, terminated, info["sigma"])
                 objective.observe(job.skill, info["sigma"])
                 self.progress.observe(info["sigma"])
@@ -162,7 +168,7 @@ class SkillTraining:
         beta: float | None = 0.0
         if earlier:
             past = torch.from_numpy(np.concatenate(self._past(earlier)))
-            before = load_json(earlier[-1] / "stats.json")
+            before = _read_stats(earlier[-1])
             alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
             if before["mean_diversity"] is not None:
                 beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
@@ -183,7 +189,7 @@ class SkillTraining:
     def _replay(self, earlier: Sequence[Path]) -> Replay:
         keep = self.job.replay_keep
         shards = [] if keep is None else [folder / "replay.safetensors" for folder in earlier]
-        room = sum(load_json(folder / "stats.json")["steps"] for folder in earlier) if shards else 0
+        room = sum(_read_stats(folder)["steps"] for folder in earlier) if shards else 0
         replay = Replay(min(self.job.replay_capacity, room + self.job.steps), self.columns, self.device)
         inherit(replay, shards, 1.0 if keep is None else keep, self.generator)
         return replay
@@ -206,8 +212,9 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
         torch.zeros(1, 0),
         {**describe(env, job.env, job), "skill": job.skill},
     )
+    skill.save(out / "policy.safetensors")
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
-    last = training.start + job.steps - 1
+    last = max(training.start, training.start + job.steps - 1)
     [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
     with whole(out / "visits.npy") as file:
         np.save(file, states)
@@ -215,22 +222,20 @@ def _write_skill(training: SkillTraining, out: Path) -> None:
     save_shard(out / "replay.safetensors", shard, training.columns, {"env": job.env, "skill": job.skill})
     save_text(out / "progress.csv", training.progress.text())
     consistency, diversity = training.objective.means()
-    save_json(
-        out / "stats.json",
-        {
-            "skill": job.skill,
-            "mean_consistency": consistency,
-            "mean_diversity": diversity if job.skill else None,
-            "alpha": training.objective.alpha,
-            "beta": training.objective.beta if job.skill else None,
-            "steps": job.steps,
-            "collected_steps": collected + training.collected,
-            **_provenance(job),
-            "stamp": training.checkpoint.stamp,
-            "seconds": round(training.progress.seconds, 3),
-        },
-    )
-    skill.save(out / "policy.safetensors")  # last: where it is, the others are
+    stats = {
+        "skill": job.skill,
+        "mean_consistency": consistency,
+        "mean_diversity": diversity if job.skill else None,
+        "alpha": training.objective.alpha,
+        "beta": training.objective.beta if job.skill else None,
+        "steps": job.steps,
+        "collected_steps": collected + training.collected,
+        **_provenance(job),
+        "stamp": training.checkpoint.stamp,
+        "checksums": {name: checksum(out / name) for name in CHECKED},
+        "seconds": round(training.progress.seconds, 3),
+    }
+    save_json(out / "stats.json", stats)  # last: where it is, the others are
 
 
 def _provenance(job: SkillJob | JointJob) -> dict[str, Any]:
@@ -278,25 +283,36 @@ def choose_device(name: str) -> torch.device:
 
 
 def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
-    """Checksums of what training reads from earlier skills; a damaged policy is found here, not hours later."""
+    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
     found: dict[str, str] = {}
-    for folder in earlier:
-        policy = load(folder / "policy.safetensors")
-        if policy.meta["env"] != job.env:
-            raise ArtefactError(f"{folder}: was trained in {policy.meta['env']!r}, not in {job.env!r}")
-        names = ["policy.safetensors"]
-        names += ["visits.npy"] if job.start_step is None else []
-        names += ["replay.safetensors"] if job.replay_keep is not None else []
-        found |= {f"{folder.name}/{name}": checksum(folder / name) for name in names}
-    if earlier:
-        before = load_json(earlier[-1] / "stats.json")
-        found["before"] = json.dumps([before["mean_consistency"], before["mean_diversity"]])
+    for skill, folder in enumerate(earlier):
+        policy, stats = load(folder / "policy.safetensors"), _read_stats(folder)
+        for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed)):
+            if policy.meta.get(key) != wanted:
+                raise ArtefactError(f"{folder}: its policy is of {key} {policy.meta.get(key)!r}, not {wanted!r}")
+        for name in _read_from_earlier(job):
+            path = folder / name
+            is_, expected = checksum(path), stats.get("checksums", {}).get(name)
+            if is_ != expected:
+                raise ArtefactError(
+                    f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
+                    "Restore it, or delete it and run the same command again"
+                )
+            found[f"{folder.name}/{name}"] = is_
+        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
     return found
+
+
+def _read_from_earlier(job: SkillJob) -> list[str]:
+    """Which files of each earlier skill this training reads."""
+    read = {"visits.npy": job.start_step is None, "replay.safetensors": job.replay_keep is not None}
+    return [name for name in CHECKED if read.get(name, True)]
 
 
 def _finished(out: Path, expected: str) -> bool:
     try:
-        return (out / "policy.safetensors").exists() and load_json(out / "stats.json").get("stamp") == expected
+        stats = load_json(out / "stats.json")
+        return stats.get("stamp") == expected and all((out / name).exists() for name in (*CHECKED, "progress.csv"))
     except ArtefactError:
         return False
 
@@ -312,6 +328,24 @@ def _read_visits(folder: Path, sigma_size: int) -> np.ndarray:
     return np.asarray(states, dtype=np.float32)
 
 
+def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.asarray(values, dtype=np.float32)).all():
+            raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")
+
+
+def _read_stats(folder: Path) -> dict[str, Any]:
+    """An earlier skill's stats.json, with the numbers that training takes from it."""
+    path = folder / "stats.json"
+    stats = load_json(path)
+    for key in ("mean_consistency", "mean_diversity", "steps"):
+        first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from
+        value = stats.get(key)
+        if not (isinstance(value, int | float) and math.isfinite(value)) and not (first and value is None):
+            raise ArtefactError(f"{path}: {key} is {value!r}, not a number; restore it, or delete it and run again")
+    return stats
+
+
 def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}/")}
 
@@ -320,8 +354,7 @@ def _writable(directory: Path) -> None:
     """Say at the start, not after hours of training, that results cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with whole(directory / ".writable") as file:
-            file.write(b"")
-        (directory / ".writable").unlink()
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None

@@ -50,6 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
 
 
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Tests that draw from torch's own generator draw the same every time."""
+    torch.manual_seed(0)
+
+
 def raw_config(*changes: Mapping[str, Any]) -> dict[str, Any]:
     """The project's configuration files as plain values, with changes merged over them."""
     raw: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from disk.checkpoint import Checkpoint, Lease, stamp
+from disk.checkpoint import Checkpoint, Lease, controller_is_gone, stamp
 from disk.files import save_json, save_tensors, save_text, whole
 from disk.replay import Columns, Replay
 
@@ -187,11 +188,16 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, existing: bytes | No
     if existing:
         path.parent.mkdir()
         path.write_bytes(existing)
-    with pytest.raises(RuntimeError, match="half-way"), whole(path) as file:
-        file.write(b"new, but")
-        file.flush()
-        assert (path.read_bytes() if path.exists() else None) == existing
-        raise RuntimeError("half-way")
+
+    def fail() -> None:
+        with whole(path) as file:
+            file.write(b"new, but")
+            file.flush()
+            assert (path.read_bytes() if path.exists() else None) == existing
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        fail()
     assert (path.read_bytes() if path.exists() else None) == existing
     assert [each.name for each in path.parent.iterdir()] == (["file"] if existing else [])
     with whole(path) as file:
@@ -289,9 +295,10 @@ def test_the_lease_is_free_after_its_holder_let_go_or_finished(tmp_path: Path):
 
 
 CONTEND = """
-import os, sys, shutil, time
+import logging, os, sys
 from pathlib import Path
 from disk.checkpoint import Checkpoint, Lease
+logging.disable()
 Lease.__init__.__defaults__ = (0.001,)
 directory, marker = Path(sys.argv[1]), Path(sys.argv[2])
 children = []
@@ -300,10 +307,9 @@ for _ in range(4):
     if child == 0:
         code = 1
         try:
-            for _ in range(60):
+            for _ in range(200):
                 checkpoint = Checkpoint(directory, "stamp")
                 os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-                time.sleep(0.0005)
                 marker.unlink()
                 checkpoint.remove()
             code = 0
@@ -323,3 +329,19 @@ def test_processes_that_come_and_go_never_meet_inside(tmp_path: Path):
     process = run_python(CONTEND, tmp_path / "c", tmp_path / "inside")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
+
+
+# ---------------------------------------------------------------- the controller
+
+
+def test_a_controller_lives_as_long_as_it_holds_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DISK_CONTROLLER", raising=False)
+    assert not controller_is_gone(), "nobody started this training but its user"
+    monkeypatch.setenv("DISK_CONTROLLER", str(tmp_path / "alive"))
+    with (tmp_path / "alive").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not controller_is_gone()
+        assert not controller_is_gone(), "asking does not take the lock away"
+    assert controller_is_gone()
+    monkeypatch.setenv("DISK_CONTROLLER", str(tmp_path / "no" / "such" / "folder"))
+    assert not controller_is_gone(), "what cannot be known is not assumed"

@@ -60,7 +60,7 @@ def walk(env: Projected, steps: int, seed: int = 3) -> list[tuple[Any, ...]]:
 def test_gymnasium_finds_no_fault(world: World):
     env = make(world)
     with warnings.catch_warnings():
-        # Said of every wrapped environment, of unbounded observations and of actions beyond [-1, 1]: not ours to choose.
+        # Said of wrapped environments, unbounded observations and actions beyond [-1, 1]: not ours to choose.
         warnings.filterwarnings("ignore", message=".*is different from the unwrapped version")
         warnings.filterwarnings("ignore", message=".*observation space (minimum|maximum) value is")
         warnings.filterwarnings("ignore", message=".*symmetric and normalized space")
@@ -142,9 +142,7 @@ def test_the_swimmers_centre_of_mass_is_todays_not_that_of_the_last_substep():
 def test_the_swimmers_centre_of_mass_is_not_its_head():
     env = make(ROWS["swimmer"])
     env.reset(seed=0)
-    apart = [
-        np.abs(env.step(drawn(env))[-1]["position"] - env.unwrapped.data.qpos[:2]) for _ in range(5)
-    ]
+    apart = [np.abs(env.step(drawn(env))[-1]["position"] - env.unwrapped.data.qpos[:2]) for _ in range(5)]
     assert np.max(apart) > 0.01
 
 

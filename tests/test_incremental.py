@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -129,7 +130,10 @@ def test_the_first_skill_gets_bonus_minus_alpha_consistency_throughout(progress:
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        ("tanh", {0.0: 0.5 * (1 - math.tanh(4)), 0.25: 0.5 * (1 - math.tanh(2)), 0.5: 0.5, 1.0: 0.5 * (1 + math.tanh(4))}),
+        (
+            "tanh",
+            {0.0: 0.5 * (1 - math.tanh(4)), 0.25: 0.5 * (1 - math.tanh(2)), 0.5: 0.5, 1.0: 0.5 * (1 + math.tanh(4))},
+        ),
         ("signed", {0.0: -math.tanh(4), 0.5: 0.0, 0.75: math.tanh(2), 1.0: math.tanh(4)}),
         ("none", {0.0: 1.0, 0.5: 1.0, 1.0: 1.0}),
     ],
@@ -165,7 +169,9 @@ def test_the_recent_states_are_the_last_fifty():
 def test_before_fifty_states_only_those_seen_count():
     """A buffer that starts with zeros would draw the first skill to the origin."""
     objective = make(recent=torch.full((4, 2), 100.0), neighbours=1)
-    np.testing.assert_allclose(objective.consistency(torch.tensor([[0.0, 0.0], [100.0, 100.0]])), [math.hypot(100, 100), 0])
+    np.testing.assert_allclose(
+        objective.consistency(torch.tensor([[0.0, 0.0], [100.0, 100.0]])), [math.hypot(100, 100), 0]
+    )
 
 
 def test_consistency_is_the_third_nearest_of_the_recent_states():
@@ -192,8 +198,8 @@ def test_each_update_draws_past_batch_states_afresh():
 
 
 def test_draws_are_reproducible():
-    past = torch.randn(1000, 2)
-    one, same, other = (make(past=past, recent=HERE, seed=seed).diversity(torch.ones(5, 2)) for seed in (1, 1, 2))
+    past, points = torch.randn(10_000, 2), torch.randn(20, 2)
+    one, same, other = (make(past=past, recent=HERE, seed=seed).diversity(points) for seed in (1, 1, 2))
     assert one.tolist() == same.tolist() != other.tolist()
 
 
@@ -228,26 +234,33 @@ def test_the_second_skills_beta_is_the_inverse_mean_diversity_of_the_replay(weig
     config, generator = settings(beta=weight), torch.Generator().manual_seed(0)
     objective = IncrementalObjective(config, 2, THERE, 0.0, None, 0.0, generator, CPU)
     objective.observe(1, np.zeros(2))
-    objective.measure_beta([sigma_batch(torch.tensor(each)) for each in ([[10.0, 4.0]], [[10.0, 0.0], [10.0, 8.0]])])
+    batches = itertools.cycle(sigma_batch(torch.tensor(each)) for each in ([[10.0, 4.0]], [[10.0, 0.0], [10.0, 8.0]]))
+    objective.start(lambda: next(batches))
     assert objective.beta == pytest.approx(weight / 4.0)
     assert float(reward(objective, [[0.0, 0.0]])) == pytest.approx(10.0 * weight / 4.0)
 
 
 def test_the_second_skills_beta_is_clamped():
     objective = make(past=THERE, recent=HERE, beta=None)
-    objective.measure_beta([sigma_batch(THERE)])
+    objective.start(lambda: sigma_batch(THERE))
     assert objective.beta == pytest.approx(1000.0)
 
 
 def test_measuring_beta_leaves_the_means_alone():
     objective = make(past=THERE, recent=HERE, beta=None)
-    objective.measure_beta([sigma_batch(HERE)] * 3)
+    objective.start(lambda: sigma_batch(HERE))
     reward(objective, [[10.0, 0.0]])
     assert objective.means() == (10.0, 0.0)
 
 
+def test_a_beta_that_is_known_is_not_measured_again():
+    objective = make(past=THERE, recent=HERE, beta=0.7)
+    objective.start(lambda: sigma_batch(HERE))
+    assert objective.beta == 0.7
+
+
 def test_a_reward_before_beta_was_measured_is_refused():
-    with pytest.raises(RuntimeError, match="measure"):
+    with pytest.raises(RuntimeError, match="β"):
         reward(make(past=THERE, recent=HERE, beta=None), [[0.0, 0.0]])
 
 
@@ -270,7 +283,7 @@ def test_a_restored_objective_goes_on_the_same(beta: float | None, seen: int):
         for state in states[seen:]:
             objective.observe(0, state.numpy())
         if beta is None:
-            objective.measure_beta([sigma_batch(states)])
+            objective.start(lambda: sigma_batch(states))
     assert one.beta == two.beta
     assert reward(one, [[0.5, 0.5]], 0.7).tolist() == reward(two, [[0.5, 0.5]], 0.7).tolist()
     assert one.means() == two.means()

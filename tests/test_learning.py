@@ -21,7 +21,7 @@ def test_disk_finds_diverse_and_consistent_skills_on_the_point_robot(tmp_path: P
     for method in ("disk", "random"):
         run = runs.train_run(settings, tmp_path, "point", method, seed=0, skills=None, watch=lambda out: nullcontext())
         job = settings.evaluation_job("point")
-        starts = [seed_of("evaluation", job.evaluation.seed, episode) for episode in range(10)]
+        starts = [seed_of("evaluation", job.seed, episode) for episode in range(10)]
         skills = load(run)
         frame = metrics.measure(table(rollout(skills, job.world, job.horizon, [starts] * len(skills))))
         measured[method] = frame[frame["skill"] >= 0].pivot_table(index="skill", columns="metric", values="value")

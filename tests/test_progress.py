@@ -96,13 +96,16 @@ def test_rows_without_a_new_update_hold_no_made_up_numbers(tmp_path: Path):
 @pytest.mark.parametrize("bad", [0, 1, 137, 255, 256, 400])
 def test_a_number_that_is_not_finite_is_blamed_on_its_name_and_exact_step(tmp_path: Path, value: float, bad: int):
     progress = make(tmp_path / "progress.csv", log_every=1000)
-    with pytest.raises(NotFiniteError) as caught:
+
+    def train() -> None:
         for step in range(bad + 3):
-            late = step > bad
-            metrics = {"reward/mean": torch.tensor(1.0), "train/actor_loss": torch.tensor(value if step == bad else 1.0)}
-            metrics["train/critic_loss"] = torch.tensor(math.nan if late else 1.0)
-            progress.update(step, metrics)
+            actor, critic = value if step == bad else 1.0, math.nan if step > bad else 1.0
+            losses = {"train/actor_loss": torch.tensor(actor), "train/critic_loss": torch.tensor(critic)}
+            progress.update(step, {"reward/mean": torch.tensor(1.0), **losses})
         progress.check()
+
+    with pytest.raises(NotFiniteError) as caught:
+        train()
     assert "train/actor_loss" in str(caught.value)
     assert f"step {bad};" in str(caught.value)
     assert str(value) in str(caught.value)
@@ -110,9 +113,13 @@ def test_a_number_that_is_not_finite_is_blamed_on_its_name_and_exact_step(tmp_pa
 
 def test_it_is_noticed_within_some_hundred_updates_without_being_asked(tmp_path: Path):
     progress = make(tmp_path / "progress.csv", log_every=10**6, total=10**6)
-    with pytest.raises(NotFiniteError, match="step 3"):
+
+    def train() -> None:
         for step in range(600):
             progress.update(step, {"reward/mean": torch.tensor(math.nan if step == 3 else 1.0)})
+
+    with pytest.raises(NotFiniteError, match="step 3"):
+        train()
 
 
 def test_no_row_is_written_with_it(tmp_path: Path):

@@ -197,7 +197,9 @@ def test_a_share_of_nothing_inherits_nothing(tmp_path: Path):
     assert len(inherited([], 100, keep=0.5)) == 0
 
 
-@given(sizes=st.lists(st.integers(1, 9), max_size=4), capacity=st.integers(1, 30), keep=st.sampled_from([0.3, 0.7, 1.0]))
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=4), capacity=st.integers(1, 30), keep=st.sampled_from([0.3, 0.7, 1.0])
+)
 def test_inheriting_equals_joining_choosing_and_forgetting(tmp_path_factory, sizes, capacity, keep):
     folder = tmp_path_factory.mktemp("shards")
     starts = [sum(sizes[:i]) for i in range(len(sizes))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_the_first_update_trains_actor_and_target_and_the_second_neither():
         states.append(copy.deepcopy(sac.state()))
 
     def changed(name: str) -> list[bool]:
-        return [bool((a[name] != b[name]).any()) for a, b in zip(states[:-1], states[1:], strict=True)]
+        return [bool((a[name] != b[name]).any()) for a, b in itertools.pairwise(states)]
 
     assert changed("critic.weights.0") == [True, True, True]
     assert changed("actor.mlp.weights.0") == [True, False, True]
@@ -176,7 +177,7 @@ def test_log_probabilities_are_those_of_a_tanh_gaussian(scale: float):
     mean, raw = actor.mlp(obs).chunk(2, dim=-1)
     law = Normal(mean, (-5.0 + 3.5 * (raw.tanh() + 1.0)).exp())
     before = law.mean + law.stddev * noise
-    jacobian = torch.log1p(-before.tanh() ** 2)
+    jacobian = torch.log1p(-(before.tanh() ** 2))
     torch.testing.assert_close(action, before.tanh())
     sane = (before.abs() < 8.0).all(-1)  # beyond, the plain formula loses its digits
     expected = (law.log_prob(before) - jacobian).sum(-1)
@@ -222,7 +223,8 @@ def test_only_termination_stops_the_bootstrap():
         with torch.no_grad():
             sac.target.weights[-1].zero_()
             sac.target.biases[-1].fill_(10.0)
-        batch = batch_of(torch.ones(BATCH, OBS), torch.zeros(BATCH, ACTIONS), terminated=torch.full((BATCH,), terminated))
+        ends = torch.full((BATCH,), terminated)
+        batch = batch_of(torch.ones(BATCH, OBS), torch.zeros(BATCH, ACTIONS), terminated=ends)
         for _ in range(300):
             sac.update(batch, torch.zeros(BATCH))
         assert sac.critic(batch.obs_action[None]).mean().item() == pytest.approx(expected, abs=0.1)

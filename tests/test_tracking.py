@@ -138,6 +138,8 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     assert client(uri).get_experiment(parent.info.experiment_id).name == "point"
     assert {each.info.status for each in found.values()} == {"FINISHED"}
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert child.info.end_time - child.info.start_time == 10_000
+    assert parent.info.end_time - parent.info.start_time == 19_000
     assert {"disk.commit": "abc", "disk.config_hash": "c0", "disk.code_hash": "d0"}.items() <= child.data.tags.items()
     expected = {"env": "point", "method": "disk", "seed": "0", "alpha": "0.5", "sac.batch_size": "32"}
     assert expected.items() <= child.data.params.items()
@@ -287,23 +289,42 @@ def test_a_training_is_killed_and_resumed(root: Path, uri: str) -> None:
     assert len(runs(uri)) == 2
 
 
+TOGETHER = """
+import os, sys, traceback
+from pathlib import Path
+from disk.mlflow_store import ENVIRONMENT
+from disk.tracking import mirror
+os.environ.update(ENVIRONMENT)
+import mlflow  # once for all processes: nothing but their work keeps them apart
+*paths, uri = sys.argv[1:]
+for path in paths:
+    if os.fork() == 0:
+        try:
+            mirror(Path(path), uri)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+sys.exit(any([os.wait()[1] for _ in paths]))
+"""
+
+
 def test_processes_that_start_together_share_a_fresh_store(tmp_path: Path) -> None:
     root = tmp_path / "results"
     first, second = write_run(root / "point" / "disk" / "seed0", 2), write_run(root / "point" / "disk" / "seed1", 1)
     third = write_run(root / "quick" / "point" / "disk" / "seed0", 1)
-    code = "import sys; from pathlib import Path; from disk.tracking import mirror; "
-    code += "mirror(Path(sys.argv[1]), sys.argv[2])"
     uri = f"sqlite:///{root}/mlflow.db"
-    processes = [run_python(code, path, uri) for path in (first / "skill00", first / "skill01", second, third)]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert not errors  # MLflow is chatty by itself
+    processes = run_python(TOGETHER, first / "skill00", first / "skill01", second, third, uri)
+    output, errors = processes.communicate(timeout=200)
+    assert processes.returncode == 0, errors
+    assert not output
+    assert not errors  # MLflow is chatty by itself
     found = runs(uri)
     assert len(found) == 7
     for key, run in found.items():
         if "/skill" in key:
             assert run.data.tags["mlflow.parentRunId"] == found[key.rsplit("/", 1)[0]].info.run_id
+            assert len(points(uri, run, "time/fps")) == 10
 
 
 @pytest.mark.usefixtures("schema")  # so that the seconds are not MLflow's import

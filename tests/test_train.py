@@ -119,7 +119,8 @@ def test_actions_are_uniform_for_the_seed_steps_only(chain: list[Path]):
     assert abs(float(seeding.mean())) < 0.1
     assert float(seeding.std()) == pytest.approx(0.577, abs=0.06)
     assert float((seeding.abs() > 0.9).float().mean()) < 0.2
-    assert len({tuple(row) for row in actions[:SEEDING].tolist()} & {tuple(row) for row in other[:SEEDING].tolist()}) == 0
+    drawn = {tuple(row) for each in (actions, other) for row in each[:SEEDING].tolist()}
+    assert len(drawn) == 2 * SEEDING, "each skill draws its own"
 
 
 def test_visits_are_what_the_mode_action_leads_to(chain: list[Path], tiny: Config):
@@ -274,10 +275,11 @@ def test_another_seed_gives_another_skill(chain: list[Path], tmp_path: Path, tin
 
 def test_a_new_skill_leaves_the_files_of_the_earlier_ones_alone(chain: list[Path], tmp_path: Path, tiny: Config):
     folders = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in chain[:2]]
-    before = [(fingerprint(folder, tuple(FILES)), [f.stat().st_mtime_ns for f in folder.iterdir()]) for folder in folders]
+    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
     learn(tiny, tmp_path, range(2, 3))
-    after = [(fingerprint(folder, tuple(FILES)), [f.stat().st_mtime_ns for f in folder.iterdir()]) for folder in folders]
-    assert before == after
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in files] == before
+    assert files == [path for folder in folders for path in sorted(folder.iterdir())]
     assert timeless(tmp_path / "skill02") == timeless(chain[2])
 
 
@@ -343,15 +345,12 @@ def test_a_stop_by_signal_saves_and_the_rerun_gives_the_same_bytes(
 
 
 def test_many_stops_give_the_same_bytes(second: Path, uninterrupted: list[Path], short: Config, hooked: Any):
-    stops = 0
-    while True:
+    for _ in range(150 // HORIZON):
         hooked.steps, hooked.on_step = 0, at_step(3, lambda result: signal.raise_signal(signal.SIGTERM))
-        try:
+        with pytest.raises(Interrupted):
             learn(short, second, range(1, 2))
-            break
-        except Interrupted:
-            stops += 1
-    assert stops == 150 // HORIZON
+    hooked.on_step = None
+    learn(short, second, range(1, 2))
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
 
 
@@ -476,18 +475,30 @@ def test_a_checkpoint_of_other_settings_is_not_continued_and_that_is_said(
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
 
 
-def test_a_checkpoint_over_other_earlier_skills_is_not_continued(
-    second: Path, short: Config, hooked: Any, caplog: pytest.LogCaptureFixture, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another first skill of the same seed."""
+    config = tiny_config(SHORT, {"environments": {"point": {"first_alpha": 3.0}}})
+    return learn(config, tmp_path_factory.mktemp("stranger"), range(1))[0]
+
+
+def test_a_checkpoint_over_another_earlier_skill_is_not_continued(
+    second: Path, stranger: Path, short: Config, hooked: Any, caplog: pytest.LogCaptureFixture
 ):
-    hooked.on_step = at_step(100, lambda result: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        learn(short, second, range(1, 2))
-    hooked.on_step = None
-    elsewhere = learn(short, tmp_path_factory.mktemp("other"), range(1), seed=1)[0]
-    shutil.rmtree(second / "skill00")
-    shutil.copytree(elsewhere, second / "skill00")
-    learn(short, second, range(1, 2))
+    for step in (60, 3):
+        hooked.steps, hooked.on_step = 0, at_step(step, lambda result: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            learn(short, second, range(1, 2))
+        shutil.copytree(stranger, second / "skill00", dirs_exist_ok=True)
     assert "starting over" in caplog.text
+
+
+@pytest.mark.parametrize("name", [*SAME_BYTES, "stats.json"])
+def test_an_earlier_skill_with_a_file_of_another_one_is_refused(second: Path, stranger: Path, short: Config, name: str):
+    """Each file is whole, and they do not belong together."""
+    shutil.copy(stranger / name, second / "skill00" / name)
+    with pytest.raises(ArtefactError, match="skill00/"):
+        learn(short, second, range(1, 2))
 
 
 def test_runtime_settings_do_not_part_a_training_from_its_checkpoint(
@@ -513,6 +524,22 @@ def test_a_finished_skill_that_lost_a_file_gets_it_back(
     (second / "skill01" / name).unlink()
     learn(short, second, range(1, 2))
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
+
+
+def test_an_orphan_leaves_its_checkpoint_so_that_its_successor_need_not_train(
+    second: Path, uninterrupted: list[Path], short: Config, hooked: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A new controller deletes the outputs that the killed one's job has written, and starts the job again."""
+    monkeypatch.setenv("DISK_CONTROLLER", str(second / "nobody holds this"))
+    learn(short, second, range(1, 2))
+    assert timeless(second / "skill01") == timeless(uninterrupted[1])
+    shutil.rmtree(second / "skill01")
+    monkeypatch.delenv("DISK_CONTROLLER")
+    hooked.steps = 0
+    learn(short, second, range(1, 2))
+    assert hooked.steps < PAST + 50, "the visits again, and no training"
+    assert timeless(second / "skill01") == timeless(uninterrupted[1])
+    assert not (second / "skill01.checkpoint").exists()
 
 
 # ---------------------------------------------------------------- two processes
@@ -614,18 +641,19 @@ def test_a_bad_projection_stops_training_at_its_step(tmp_path: Path, hooked: Any
 
 
 def test_a_bad_first_observation_of_an_episode_stops_training(tmp_path: Path, short: Config, hooked: Any):
-    # Reset 1 is the try-out's, so reset 4 begins the third episode, at step 50.
-    hooked.on_reset = lambda count, obs: np.array([np.nan, 0.0]) if count == 4 else obs
-    with pytest.raises(NotFiniteError, match="step 50"):
+    # Reset 1 is the try-out's, so reset 3 begins the second episode, whose random actions do not show it.
+    hooked.on_reset = lambda count, obs: np.array([np.nan, 0.0]) if count == 3 else obs
+    with pytest.raises(NotFiniteError, match=f"step {HORIZON}"):
         learn(short, tmp_path, range(1), runtime=often(short))
-    assert_last_checkpoint_is_good(tmp_path / "skill00.checkpoint", 50)
+    assert_last_checkpoint_is_good(tmp_path / "skill00.checkpoint", HORIZON)
 
 
 def test_a_diverging_loss_stops_training_with_its_name_before_anything_is_saved(tmp_path: Path, hooked: Any):
     """A learning rate at which the critics explode: no mock, and every observation is fine."""
     config = tiny_config(SHORT, {"environments": {"point": {"sac": {"learning_rate": 1e12}}}})
+    runtime = often(config).model_copy(update={"log_every": 10_000})  # no row of the curve finds it first
     with pytest.raises(NotFiniteError, match=r"(train|reward)/\w+ is (nan|-?inf) at step \d+"):
-        learn(config, tmp_path, range(1), runtime=often(config))
+        learn(config, tmp_path, range(1), runtime=runtime)
     tensors, _ = load_tensors(tmp_path / "skill00.checkpoint" / "state.safetensors")
     assert all(torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point() and "beta" not in name)
     assert not (tmp_path / "skill00" / "policy.safetensors").exists()
@@ -716,7 +744,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(
     tmp_path: Path, short: Config, hooked: Any, where: str
 ):
     (tmp_path / "file").write_text("")
-    out = {"under a file": tmp_path / "file" / "skill00", "in /proc": Path("/proc/disk/skill00"), "a file": tmp_path / "file"}
+    out = {
+        "under a file": tmp_path / "file" / "skill00",
+        "in /proc": Path("/proc/disk/skill00"),
+        "a file": tmp_path / "file",
+    }
     with pytest.raises(ArtefactError, match="cannot be written") as caught:
         learn_skill(short.skill_job("point", "disk", 0, 0), [], out[where], short.runtime)
     assert str(out[where]) in str(caught.value)

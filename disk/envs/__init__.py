@@ -33,10 +33,10 @@ def make(world: World, step: int = 0, *, horizon: int | None = None, **kwargs: A
                 disable_env_checker=True,
                 **{**world.kwargs, **kwargs},
             )
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise ConfigError(f"id: {world.id!r}: {error}") from None
-    except TypeError as error:
-        raise ConfigError(f"kwargs: {world.kwargs}: {world.id} does not take them: {error}") from None
+    except Exception as error:  # whatever an environment's constructor makes of arguments it cannot use
+        raise ConfigError(f"kwargs: {world.kwargs}: {world.id} cannot be made with them: {error}") from None
     projected = Projected(env if world.evolution is None else Evolving(env, world.evolution), world)
     projected.at(step)
     return projected
@@ -63,11 +63,14 @@ def _quiet() -> Iterator[None]:
             log.set()
 
 
-class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
+class Projected(
+    gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray], gymnasium.utils.RecordConstructorArgs
+):
     """Adds `position` and `sigma` to `info`, and checks early that the world can provide them."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], world: World) -> None:
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(self, world=world)
+        gymnasium.Wrapper.__init__(self, env)
         space, actions = env.observation_space, env.action_space
         if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
             raise ConfigError(f"{world.id}: observations must be a flat Box, not {space}")
@@ -78,26 +81,27 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
         self.action_low = actions.low.astype(np.float32)
         self.action_range = (actions.high - actions.low).astype(np.float32)
         self.dt = float(getattr(env.unwrapped, "dt", 1.0))
-        self._position = np.zeros(len(world.position.entries))
+        self._position: np.ndarray | None = None
         self.sigma_size = len((world.position if world.sigma == "velocity" else world.sigma).entries)
         self._try_out()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
-        self._position = self._read(self.world.position, obs, info, reset=True)
-        sigma = np.zeros(self.sigma_size) if self.world.sigma == "velocity" else None
-        if sigma is None:
-            sigma = self._read(self.world.sigma, obs, info, reset=True)
-        return obs, {**info, "position": self._position, "sigma": sigma}
+        # Many environments fill `info` in step only: then the start is not known, and nothing moves at first.
+        self._position = self._read(self.world.position, obs, info, may_miss=True)
+        sigma = None if self.world.sigma == "velocity" else self._read(self.world.sigma, obs, info, may_miss=True)
+        position = np.zeros(len(self.world.position.entries)) if self._position is None else self._position
+        return obs, {**info, "position": position, "sigma": np.zeros(self.sigma_size) if sigma is None else sigma}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        before, self._position = self._position, self._read(self.world.position, obs, info)
+        position = self._read(self.world.position, obs, info)
         if self.world.sigma == "velocity":
-            sigma = (self._position - before) / self.dt
+            sigma = (position - (position if self._position is None else self._position)) / self.dt
         else:
             sigma = self._read(self.world.sigma, obs, info)
-        info["position"], info["sigma"] = self._position, sigma
+        self._position = info["position"] = position
+        info["sigma"] = sigma
         return obs, reward, terminated, truncated, info
 
     def at(self, step: int) -> None:
@@ -109,7 +113,7 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
         """From [-1, 1], which policies speak, to the environment's own bounds."""
         return self.action_low + (action + 1.0) * 0.5 * self.action_range
 
-    def _read(self, source: Any, obs: np.ndarray, info: dict[str, Any], reset: bool = False) -> np.ndarray:
+    def _read(self, source: Any, obs: np.ndarray, info: dict[str, Any], may_miss: bool = False) -> Any:
         coordinates: Coordinates = source
         entries = coordinates.entries
         if coordinates.source == "qpos":
@@ -118,8 +122,8 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
             return self._centre_of_mass()[["xyz".index(axis) for axis in entries]]
         if coordinates.source == "observation":
             return np.asarray(obs, dtype=np.float64)[entries]
-        if reset and any(key not in info for key in entries):
-            return np.zeros(len(entries))  # many environments fill `info` in step only
+        if may_miss and any(key not in info for key in entries):
+            return None
         return np.array([info[key] for key in entries], dtype=np.float64)
 
     def _centre_of_mass(self) -> np.ndarray:
@@ -136,9 +140,11 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
 
     def _try_out(self) -> None:
         """One step, so that a projection that cannot work is refused before hours are spent."""
-        obs, _ = self.env.reset(seed=0)
-        middle = self.action_low + 0.5 * self.action_range
-        obs, _, _, _, info = self.env.step(middle)
+        try:
+            self.env.reset(seed=0)
+            obs, _, _, _, info = self.env.step(self.action_low + 0.5 * self.action_range)
+        except Exception as error:
+            raise ConfigError(f"kwargs: {self.world.kwargs}: {self.world.id} cannot run with them: {error}") from None
         for field in ("position", "sigma"):
             coordinates = getattr(self.world, field)
             if coordinates == "velocity":
@@ -148,10 +154,11 @@ class Projected(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     def _check(self, field: str, coordinates: Coordinates, obs: np.ndarray, info: dict[str, Any]) -> None:
         where, entries = f"{self.world.id}: {field}.{coordinates.source}", coordinates.entries
         if coordinates.source == "info":
-            missing = [key for key in entries if key not in info]
+            numbers = [key for key, value in info.items() if np.isscalar(value) and not isinstance(value, str)]
+            missing = [key for key in entries if key not in numbers]
             if missing:
-                known = ", ".join(sorted(k for k, v in info.items() if np.isscalar(v))) or "none"
-                raise ConfigError(f"{where}: {missing[0]!r} is not in the environment's info; there are: {known}")
+                known = ", ".join(sorted(numbers)) or "none"
+                raise ConfigError(f"{where}: {missing[0]!r} is no number in the environment's info; there are: {known}")
             return
         if coordinates.source == "observation":
             size = len(obs)
