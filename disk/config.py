@@ -117,10 +117,6 @@ class Change(Model):
         if self.what == "remove":
             if self.factors or self.ramp or bool(self.steps) == bool(self.together):
                 raise ValueError("remove takes either steps or together, and neither factors nor ramp")
-            if len(self.steps) > 1 and len(self.steps) != len(self.names):
-                raise ValueError(
-                    f"remove has {len(self.steps)} steps for {len(self.names)} names: give one, or one each"
-                )
             if isinstance(self.names, list) and len(set(self.names)) != len(self.names):
                 raise ValueError(f"remove names a body twice: {self.names}")
         elif self.together or not self.steps or len(self.steps) != len(self.factors):
@@ -184,7 +180,7 @@ class Environment(World):
     """Transitions kept; the oldest go first."""
     sac: dict[str, Any] = {}
     """SAC settings that this environment sets differently."""
-    conditions: dict[Name, NonNegativeInt | Literal["trained"]] = {"nominal": 0}
+    conditions: Annotated[dict[Name, NonNegativeInt | Literal["trained"]], Field(min_length=1)] = {"nominal": 0}
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
 
     @model_validator(mode="after")
@@ -212,6 +208,10 @@ class Environment(World):
     def start_of(self, skill: int) -> int:
         """The global step at which a skill's training begins."""
         return sum(self.steps_of(earlier) for earlier in range(skill))
+
+    def last_of(self, skill: int) -> int:
+        """The global step of a skill's last training step."""
+        return self.start_of(skill) + max(0, self.steps_of(skill) - 1)
 
     def world(self) -> World:
         return World(**{name: getattr(self, name) for name in World.model_fields})
@@ -443,7 +443,7 @@ class Config(Model):
     def evaluation_job(self, env: str, condition: str) -> EvaluationJob:
         environment = self.environment(env)
         step = environment.conditions[_known(environment.conditions, condition, f"condition of {env}")]
-        ends = [environment.start_of(skill + 1) - 1 for skill in range(environment.skills)]
+        ends = [environment.last_of(skill) for skill in range(environment.skills)]
         return EvaluationJob(
             env=env,
             world=environment.world(),

@@ -6,7 +6,7 @@ own; here it is for people who would rather not use Snakemake. Both write the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,35 +126,6 @@ def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     import pandas as pd
 
     return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
-
-
-def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path) -> None:
-    """Distances of skills as they were right after their training, in every condition, from their own files."""
-    import pandas as pd
-
-    from disk import metrics
-    from disk.skills import bundle
-
-    skills = bundle(policies)
-    frames = []
-    for condition, job in jobs.items():
-        frame = metrics.measure(roll_out(job, skills))
-        frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
-    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
-
-
-def forgetting_table(after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
-    """Distance of every skill in every condition, right after its training and at the end of the run."""
-    import pandas as pd
-
-    frames = []
-    for (method, seed, before), (_, _, now) in zip(read_runs(after), read_runs(final), strict=True):
-        now = now[now["metric"] == "distance"]
-        frame = before.merge(now, on=["condition", "skill"], suffixes=("_after", "_final"))
-        frame = frame.rename(columns={"value_after": "distance_after_training", "value_final": "distance_final"})
-        frames.append(frame.assign(method=method, seed=seed))
-    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
-    return pd.concat(frames, ignore_index=True)[columns]
 
 
 def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:

@@ -803,7 +803,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
         ["torso", "not fixed to the world"],
     ),
     "a body on the robot": ([{"what": "remove", "names": ["back_leg"], "steps": [5]}], {}, ["back_leg", "not fixed"]),
-    "the world itself": ([{"what": "remove", "names": ["world"], "steps": [5]}], {}, ["world", "cannot be removed"]),
+    "the world itself": ([{"what": "remove", "names": ["world"], "steps": [5]}], {}, ["world", "not fixed to the world"]),
     "fewer factors than steps": ([actuator(steps=[5, 9])], {}, ["as many factors as steps"]),
     "more factors than steps": ([actuator(factors=[0.0, 1.0])], {}, ["as many factors as steps"]),
     "no steps at all": ([actuator(steps=[], factors=[])], {}, ["as many factors as steps"]),
@@ -839,6 +839,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
         [{"what": "remove", "names": "block*", "steps": [1, 2, 3, 4, 5, 6]}],
         RING,
         ["6 steps", "12"],
+    ),
+    "removal of a number that does not divide the bodies": (
+        [{"what": "remove", "names": "block*", "together": 5}],
+        RING,
+        ["changes.0.together", "5 at a time", "12 bodies"],
     ),
     "no change at all": ([], {}, ["evolution.changes"]),
     "a world that is not MuJoCo's": (

@@ -34,6 +34,7 @@ shell.prefix(
 )
 
 ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
+EVOLVING_FILES = ["forgetting.csv", "forgetting.svg"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
 
@@ -46,6 +47,22 @@ def conditions_of(*envs):
         for name in CONFIG.environment(env).conditions
     )
     return list(dict.fromkeys(names))
+
+
+def environments():
+    """Environments of all run groups, each once, in the order they are listed."""
+    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
+
+
+def check_worlds():
+    """Build every world of the runs once: what its model does not have is refused before anything is planned."""
+    import disk.envs
+
+    for env in environments():
+        try:
+            disk.envs.make(CONFIG.environment(env).world()).close()
+        except disk.config.ConfigError as error:
+            raise WorkflowError(f"environments.{env}: {error}")
 
 
 def forget_dead_controllers():
@@ -72,6 +89,8 @@ def forget_dead_controllers():
 
 if workflow.is_main_process and not workflow.dryrun:
     ALIVE = forget_dead_controllers()
+if workflow.is_main_process:
+    check_worlds()
 
 
 wildcard_constraints:
@@ -80,11 +99,6 @@ wildcard_constraints:
     seed=r"0|[1-9]\d*",
     skill=r"\d{2}",
     condition="|".join(conditions_of()),
-
-
-def environments():
-    """Environments of all run groups, each once, in the order they are listed."""
-    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
 
 
 def runs_of(env):
@@ -98,6 +112,17 @@ def runs_of(env):
     ]
     found = found or [(m, seed) for m in CONFIG.methods for seed in CONFIG.seeds]
     return list(dict.fromkeys(found))
+
+
+def tables_and_figures():
+    """What `rule all` asks for: of every environment its tables and figures."""
+    for env in environments():
+        yield from (f"<results>/{env}/{name}" for name in ENV_FILES)
+        if CONFIG.environment(env).evolution:
+            yield from (f"<results>/{env}/{name}" for name in EVOLVING_FILES)
+            first = {m: seed for m, seed in reversed(runs_of(env)) if m != "random"}
+            for method, seed in first.items():
+                yield f"<results>/{env}/{method}/seed{seed}/worlds.svg"
 
 
 def of_all_runs(path):
@@ -206,6 +231,11 @@ def evaluation_jobs(wildcards):
         for name in conditions_of(env)
     }
     return json.dumps(jobs, sort_keys=True)
+
+
+def environment_row(wildcards):
+    """A row of envs.yaml."""
+    return CONFIG.environment(wildcards.env).canonical()
 
 
 def runs_label(wildcards):

@@ -1,10 +1,15 @@
-"""forgetting.py TABLE AFTER... FINAL..."""
+"""forgetting.py ENV TABLE FIGURE AFTER... FINAL..."""
 
 import sys
 from pathlib import Path
 
-from disk.runs import forgetting_table, save_csv
+from disk.changing import forgetting_table
+from disk.plots_worlds import forgetting
+from disk.runs import save_csv
 
-table, *files = map(Path, sys.argv[1:])
+env, *paths = sys.argv[1:]
+table, figure, *files = map(Path, paths)
 half = len(files) // 2
-save_csv(forgetting_table(files[:half], files[half:]), table)
+rows = forgetting_table(files[:half], files[half:])
+save_csv(rows, table)
+forgetting(rows, figure, env=env)

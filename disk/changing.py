@@ -1,0 +1,85 @@
+"""Runs in worlds that change: what each skill can do in each world, right after its training and at the end.
+
+Skills of an incremental method are frozen, so the two are equal by construction; here that is checked, by
+checksum and by measurement. Methods that train all skills together may forget: theirs are compared with the
+snapshot at the end of the last phase that showed the same world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disk.config import Environment, EvaluationJob
+from disk.files import ArtefactError, checksum, load_json
+from disk.runs import read_runs, roll_out, save_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from disk.plots_worlds import Panel
+
+MOST_PANELS = 5
+"""Moments of a world that a figure shows."""
+
+
+def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path) -> None:
+    """Distances of a chain's skills in every condition, from the very files that their trainings wrote."""
+    import pandas as pd
+
+    from disk import metrics
+    from disk.skills import bundle
+
+    for policy in policies:
+        is_, written = checksum(policy), load_json(policy.parent / "stats.json")["checksums"][policy.name]
+        if is_ != written:
+            raise ArtefactError(f"{policy}: is not the one that was trained: checksum {is_}, stats.json has {written}")
+    skills = bundle(policies)
+    frames = []
+    for condition, job in jobs.items():
+        frame = metrics.measure(roll_out(job, skills))
+        frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
+    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
+
+
+def forgetting_table(after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
+    """Distance of every skill in every condition, right after its training and at the end of the run."""
+    import pandas as pd
+
+    frames = []
+    for (method, seed, before), (_, _, end) in zip(read_runs(after), read_runs(final), strict=True):
+        now = end[end["metric"] == "distance"]
+        frame = before.merge(now, on=["condition", "skill"], suffixes=("_after", "_final"))
+        frame = frame.rename(columns={"value_after": "distance_after_training", "value_final": "distance_final"})
+        frames.append(frame.assign(method=method, seed=seed))
+    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:
+    """The world from above at several moments, with a run's skills in it.
+
+    `rollouts` holds a run's files by condition. Where the skills were evaluated in the worlds they were trained
+    in, the moments are ends of trainings, each with the skills learned until then; otherwise the conditions.
+    """
+    import pandas as pd
+
+    from disk import plots_worlds
+
+    frames = {condition: pd.read_parquet(path) for condition, path in rollouts.items()}
+    panels = list(_panels(environment, frames))
+    plots_worlds.worlds(environment.world(), panels, out, title=title, drawn=drawn)
+
+
+def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Iterator[Panel]:
+    count = min(MOST_PANELS - len(environment.conditions) + 1, environment.skills)
+    for condition, step in environment.conditions.items():
+        if step == "trained":
+            for panel in range(1, count + 1):
+                skills, frame = environment.skills * panel // count, frames[condition]
+                name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
+                yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
+    for condition, step in environment.conditions.items():
+        if step != "trained":
+            yield condition.replace("_", " "), step, frames[condition]
