@@ -440,9 +440,11 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
-    def evaluation_job(self, env: str, condition: str) -> EvaluationJob:
+    def evaluation_job(self, env: str, condition: str | None = None) -> EvaluationJob:
+        """How skills are rolled out in a condition, by default the environment's first."""
         environment = self.environment(env)
-        step = environment.conditions[_known(environment.conditions, condition, f"condition of {env}")]
+        name = condition or next(iter(environment.conditions))
+        step = environment.conditions[_known(environment.conditions, name, f"condition of {env}")]
         ends = [environment.last_of(skill) for skill in range(environment.skills)]
         return EvaluationJob(
             env=env,

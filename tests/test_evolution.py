@@ -803,7 +803,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
         ["torso", "not fixed to the world"],
     ),
     "a body on the robot": ([{"what": "remove", "names": ["back_leg"], "steps": [5]}], {}, ["back_leg", "not fixed"]),
-    "the world itself": ([{"what": "remove", "names": ["world"], "steps": [5]}], {}, ["world", "not fixed to the world"]),
+    "the world itself": (
+        [{"what": "remove", "names": ["world"], "steps": [5]}],
+        {},
+        ["world", "not fixed to the world"],
+    ),
     "fewer factors than steps": ([actuator(steps=[5, 9])], {}, ["as many factors as steps"]),
     "more factors than steps": ([actuator(factors=[0.0, 1.0])], {}, ["as many factors as steps"]),
     "no steps at all": ([actuator(steps=[], factors=[])], {}, ["as many factors as steps"]),

@@ -219,8 +219,8 @@ def joint_job(wildcards):
 
 def evaluation_job(wildcards):
     """What rollouts depend on besides the skills; without a condition, in the environment's first."""
-    condition = wildcards.get("condition") or conditions_of(wildcards.env)[0]
-    return CONFIG.evaluation_job(wildcards.env, condition).canonical()
+    job = CONFIG.evaluation_job(wildcards.env, wildcards.get("condition"))
+    return job.canonical()
 
 
 def evaluation_jobs(wildcards):
