@@ -489,7 +489,7 @@ class SkillJob(Model):
     seed: int
     skill: NonNegativeInt
     steps: NonNegativeInt
-    start_step: NonNegativeInt | None
+    start_step: NonNegativeInt | None = None
     """The global step it begins at; null where the world stands still."""
     sac: Sac
     objective: Incremental

@@ -212,7 +212,7 @@ def _at(path: list[Any], value: Any) -> Any:
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every mapping, list and value of a configuration with its path; free-form tables are left out."""
-    if path[-1:] in (("kwargs",), ("pathvars",)):
+    if path[-1:] in (("kwargs",), ("pathvars",), ("conditions",)):
         return
     yield path, value
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

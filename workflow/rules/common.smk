@@ -115,7 +115,7 @@ def runs_of(env):
 
 
 def tables_and_figures():
-    """What `rule all` asks for: of every environment its tables and figures."""
+    """Tables and figures of every environment in the runs."""
     for env in environments():
         yield from (f"<results>/{env}/{name}" for name in ENV_FILES)
         if CONFIG.environment(env).evolution:
