@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disk.config import Environment, EvaluationJob
+from disk.envs import make
+from disk.envs.evolution import Evolving
 from disk.files import ArtefactError, checksum, load_json
 from disk.runs import read_runs, roll_out, save_csv
 
@@ -43,18 +45,52 @@ def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence
     save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
 
 
-def forgetting_table(after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
-    """Distance of every skill in every condition, right after its training and at the end of the run."""
+def forgetting_table(environment: Environment, after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
+    """Distance of every skill in every condition, right after its training and at the end of the run.
+
+    `final` are the metrics.csv of all runs, `after` the after_training.csv of those whose skills were learned one
+    after another. The others' come from their snapshots, and each snapshot in mid-phase has rows of its own, with
+    the condition `{condition}@{step}`: what was left at that step of what there had been.
+    """
     import pandas as pd
 
+    chains = {(method, seed): frame for method, seed, frame in read_runs(after)}
     frames = []
-    for (method, seed, before), (_, _, end) in zip(read_runs(after), read_runs(final), strict=True):
-        now = end[end["metric"] == "distance"]
-        frame = before.merge(now, on=["condition", "skill"], suffixes=("_after", "_final"))
-        frame = frame.rename(columns={"value_after": "distance_after_training", "value_final": "distance_final"})
-        frames.append(frame.assign(method=method, seed=seed))
+    for path, (method, seed, metrics) in zip(final, read_runs(final), strict=True):
+        measured = metrics[metrics["metric"] == "distance"].pivot(index="skill", columns="condition", values="value")
+        if (method, seed) in chains:
+            before = chains[method, seed].pivot(index="skill", columns="condition", values="value")
+            compared = {name: (before[name], measured[name]) for name in environment.conditions}
+        else:
+            pairs = _pairs(environment, list(measured.columns), load_json(path.with_name("stats.json"))["steps"])
+            compared = {now: (measured[then], measured[now]) for now, then in pairs.items()}
+        for condition, (then, now) in compared.items():
+            values = {"distance_after_training": then, "distance_final": now}
+            frames.append(pd.DataFrame(values).reset_index().assign(method=method, seed=seed, condition=condition))
     columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dict[str, str]:
+    """For skills that were trained together for so many steps: with which measured condition each is compared.
+
+    That is the snapshot at the end of the last phase in the condition's own world. A condition is compared with
+    itself where training is in its world at that very moment, or never was.
+    """
+    env = make(environment.world())
+    assert isinstance(env.env, Evolving)
+    world_at = env.env.signature
+    snapshots = sorted({int(name.partition("@")[2]) for name in measured if "@" in name})
+    ends = [step for step in snapshots if world_at(step - 1) != world_at(step)]
+    pairs = {}
+    for condition, own in environment.conditions.items():
+        for moment in (steps, *(step for step in snapshots if step not in ends)):
+            now = condition if moment == steps else f"{condition}@{moment}"
+            pairs[now] = now
+            if own != "trained" and world_at(moment - 1) != world_at(own):
+                seen = [end for end in ends if end <= moment and world_at(end - 1) == world_at(own)]
+                pairs[now] = f"{condition}@{seen[-1]}" if seen else now
+    return pairs
 
 
 def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:
@@ -80,6 +116,6 @@ def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Ite
                 skills, frame = environment.skills * panel // count, frames[condition]
                 name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
                 yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
-    for condition, step in environment.conditions.items():
-        if step != "trained":
-            yield condition.replace("_", " "), step, frames[condition]
+    steps = {condition: step for condition, step in environment.conditions.items() if step != "trained"}
+    for condition, step in sorted(steps.items(), key=lambda item: item[1]):
+        yield condition.replace("_", " "), step, frames[condition]

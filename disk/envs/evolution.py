@@ -67,6 +67,11 @@ class Evolving(
         self._index = index
         self._apply(step)
 
+    def signature(self, step: int) -> tuple[Any, ...]:
+        """What a step's world is: equal for two steps if their worlds are the same."""
+        factors = (_factor(change, step) for change, _ in self._changes if change.what != "remove")
+        return (*factors, *self.removed(step))
+
     def removed(self, step: int) -> list[int]:
         """Ids of the bodies that are gone at a step."""
         return [body for removal in self._removals for body, when in removal.items() if step >= when]

@@ -120,32 +120,31 @@ def tables_and_figures():
         yield from (f"<results>/{env}/{name}" for name in ENV_FILES)
         if CONFIG.environment(env).evolution:
             yield from (f"<results>/{env}/{name}" for name in EVOLVING_FILES)
-            first = {m: seed for m, seed in reversed(runs_of(env)) if m != "random"}
+            first = {method: seed for method, seed in reversed(runs_of(env))}
             for method, seed in first.items():
-                yield f"<results>/{env}/{method}/seed{seed}/worlds.svg"
+                if CONFIG.method(method).objective != "none":
+                    yield f"<results>/{env}/{method}/seed{seed}/worlds.svg"
 
 
 def of_all_runs(path):
     """An input function: a file of every run in the environment."""
+    return lambda wildcards: _run_files(wildcards, path, CONFIG.methods)
 
-    def files(wildcards):
-        runs = runs_of(wildcards.env)
-        pattern = f"<results>/{wildcards.env}/{{run}}/{path}"
-        return collect(pattern, run=[f"{method}/seed{seed}" for method, seed in runs])
 
-    return files
+def of_learned_runs(path):
+    """The same of those runs in which anything is learned."""
+    learned = [name for name, row in CONFIG.methods.items() if row.objective != "none"]
+    return lambda wildcards: _run_files(wildcards, path, learned)
 
 
 def of_incremental_runs(path):
-    """An input function: a file of every run in the environment whose skills are learned one after another."""
+    """The same of those runs whose skills are learned one after another."""
+    return lambda wildcards: _run_files(wildcards, path, INCREMENTAL)
 
-    def files(wildcards):
-        runs = [
-            f"{m}/seed{seed}" for m, seed in runs_of(wildcards.env) if m in INCREMENTAL
-        ]
-        return collect(f"<results>/{wildcards.env}/{{run}}/{path}", run=runs)
 
-    return files
+def _run_files(wildcards, path, methods):
+    runs = [f"{m}/seed{seed}" for m, seed in runs_of(wildcards.env) if m in methods]
+    return collect(f"<results>/{wildcards.env}/{{run}}/{path}", run=runs)
 
 
 def first_rollouts(wildcards):

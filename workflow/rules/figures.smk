@@ -65,7 +65,7 @@ rule forgetting:
     """Every skill in every condition, right after its training and at the end of the run."""
     input:
         after=of_incremental_runs("after_training.csv"),
-        final=of_incremental_runs("metrics.csv"),
+        final=of_learned_runs("metrics.csv"),
     output:
         table="<results>/{env}/forgetting.csv",
         figure=report(
@@ -77,7 +77,8 @@ rule forgetting:
     log:
         "<logs>/{env}/forgetting.log",
     params:
+        environment=environment_row,
         runs=runs_label,
     shell:
-        "python workflow/scripts/forgetting.py {wildcards.env} {output.table:q} {output.figure:q}"
+        "python workflow/scripts/forgetting.py {params.environment:q} {wildcards.env} {output.table:q} {output.figure:q}"
         " {input.after:q} {input.final:q} > {log:q} 2>&1"
