@@ -209,7 +209,7 @@ def test_each_policy_begins_with_uniform_actions_of_its_own(tmp_path: Path, hook
 def test_every_step_is_taken_in_the_world_of_its_global_step(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch, hooked: Any
 ):
-    """The n-th step of all is taken in the world of step n, whichever skill takes it, also after an interruption."""
+    """The n-th step of all is taken in the world of step n, whichever skill takes it."""
     taken: list[tuple[int, int]] = []
     current: dict[int, int] = {}
     at, step = Projected.at, Projected.step
@@ -285,6 +285,21 @@ def test_a_stop_saves_and_the_rerun_gives_the_same_bytes(
     assert hooked.steps <= STEPS - saved + worlds * (1 + HORIZON), "what was done is not done again"
     assert timeless(tmp_path) == timeless(runs[method])
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_world_in_the_middle_of_an_episode_is_brought_back_as_it_was_at_each_step(tmp_path: Path, hooked: Any):
+    """Thrusters that lose force with every step: actions alone would lead the robots somewhere else."""
+    change = {"what": "actuator", "names": ["east", "north"], "steps": [0, STEPS], "factors": [1.0, 0.0], "ramp": True}
+    config = config_of({"environments": {"point": {"evolution": {"total": STEPS, "changes": [change]}}}})
+    hooked.on_step = sometimes_over
+    straight = timeless(learn(config, "turns", tmp_path / "straight"))
+    hooked.steps, hooked.on_step = 0, once_at(130, lambda: signal.raise_signal(signal.SIGTERM), SKILLS)
+    with pytest.raises(Interrupted):
+        learn(config, "turns", tmp_path / "broken")
+    lanes = load_tensors(tmp_path / "broken/checkpoint/state.safetensors")[1]["lanes"]
+    assert sum(length > 0 for _, length in lanes) >= 1
+    hooked.on_step = sometimes_over
+    assert timeless(learn(config, "turns", tmp_path / "broken")) == straight
 
 
 @every_row
