@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from disk.skills import Skills
 
 SKILL_FILES = ("policy.safetensors", "replay.safetensors", "visits.npy", "stats.json", "progress.csv")
+RUN_FILES = ("skills.safetensors", "stats.json", "progress.csv")
+"""What a run has whose skills were learned together."""
 
 
 def results_root(config: Config) -> Path:
@@ -53,7 +55,12 @@ def train_run(
     run = run_directory(root, env, method, seed)
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
-        learn_jointly(config.joint_job(env, method, seed), run / "skills.safetensors")
+        joint = config.joint_job(env, method, seed)
+        if not all((run / name).exists() for name in RUN_FILES):
+            with watch(run):
+                learn_jointly(joint, run, config.runtime)
+        else:
+            _refuse_others(run, joint.digest())
         return run
     count = environment.skills if skills is None else skills
     folders = [skill_directory(run, skill) for skill in range(count)]
@@ -62,10 +69,15 @@ def train_run(
         if not finished(folder):
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)
-        elif load_json(folder / "stats.json").get("config_hash") != job.digest():
-            raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
+        else:
+            _refuse_others(folder, job.digest())
     bundle_run([folder / "policy.safetensors" for folder in folders], run / "skills.safetensors")
     return run
+
+
+def _refuse_others(folder: Path, expected: str) -> None:
+    if load_json(folder / "stats.json").get("config_hash") != expected:
+        raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:

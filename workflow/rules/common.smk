@@ -213,7 +213,10 @@ def skill_job(wildcards):
 def joint_job(wildcards):
     """What a run whose skills are made together depends on."""
     w = wildcards
-    return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
+    try:
+        return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
+    except ValueError as error:
+        raise WorkflowError(str(error))
 
 
 def evaluation_job(wildcards):
