@@ -537,17 +537,22 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
-    def evaluation_job(self, env: str, condition: str | None = None) -> EvaluationJob:
-        """How skills are rolled out in a condition, by default the environment's first."""
+    def evaluation_job(self, env: str, condition: str | None = None, method: str | None = None) -> EvaluationJob:
+        """How skills are rolled out in a condition, by default the environment's first.
+
+        Without a method, or for untrained policies, a skill's last training step is that of the chain's.
+        """
         environment = self.environment(env)
         name = condition or next(iter(environment.conditions))
         step = environment.conditions[_known(environment.conditions, name, f"condition of {env}")]
-        ends = [environment.last_of(skill) for skill in range(environment.skills)]
+        steps = [environment.last_of(skill) for skill in range(environment.skills)] if step == "trained" else step
+        if step == "trained" and method and not self.method(method).incremental and self.budget_of(env, method):
+            steps = self.budget_of(env, method) - 1
         return EvaluationJob(
             env=env,
             world=environment.world(),
             horizon=environment.test_horizon,
-            world_steps=ends if step == "trained" else step,
+            world_steps=steps,
             episodes=self.evaluation.episodes,
             seed=self.evaluation.seed,
         )

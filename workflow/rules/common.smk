@@ -99,6 +99,7 @@ wildcard_constraints:
     seed=r"0|[1-9]\d*",
     skill=r"\d{2}",
     condition="|".join(conditions_of()),
+    step=r"[1-9]\d*",
 
 
 def runs_of(env):
@@ -155,11 +156,22 @@ def first_rollouts(wildcards):
 
 def rollouts_of_run(wildcards):
     """Rollouts of a run in every condition of its environment."""
-    w = wildcards
+    return _rollouts(wildcards, conditions_of(wildcards.env))
+
+
+def rollouts_and_snapshots_of_run(wildcards):
+    """The same, and those of the run's snapshots."""
+    w, conditions = wildcards, conditions_of(wildcards.env)
+    row = CONFIG.method(w.method)
+    taken = CONFIG.environment(w.env).snapshots
+    steps = [] if row.incremental or row.objective == "none" else taken
+    names = [f"{name}@{step}" for step in steps for name in conditions]
+    return _rollouts(w, [*conditions, *names])
+
+
+def _rollouts(w, names):
     run = f"<results>/{w.env}/{w.method}/seed{w.seed}"
-    return collect(
-        f"{run}/rollouts/{{condition}}.parquet", condition=conditions_of(w.env)
-    )
+    return collect(f"{run}/rollouts/{{name}}.parquet", name=names)
 
 
 def of_earlier_skills(name):
@@ -221,7 +233,8 @@ def joint_job(wildcards):
 
 def evaluation_job(wildcards):
     """What rollouts depend on besides the skills; without a condition, in the environment's first."""
-    job = CONFIG.evaluation_job(wildcards.env, wildcards.get("condition"))
+    w = wildcards
+    job = CONFIG.evaluation_job(w.env, w.get("condition"), w.get("method"))
     return job.canonical()
 
 
