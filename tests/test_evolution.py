@@ -676,6 +676,7 @@ def test_ants_keep_the_torques_they_chose_for_their_broken_leg(tmp_path: Path):
                 "sac": {"hidden": [16, 16], "batch_size": 16, "seed_steps": 100},
                 "evolution": {"total": 120, "changes": changes},
                 "conditions": {"leg1": 0, "leg2": 0, "leg3": 0, "leg4": 120},
+                "snapshots": [],
             }
         },
         "disk": {"past_states": 20},

@@ -30,13 +30,14 @@ MINE = {  # a world of a user's own: thrusters that die and blocks that vanish, 
             {"what": "remove", "names": "block*", "together": 4},
         ],
     },
-    "conditions": {"no_east": 0, "no_west": 400, "trained": "trained"},
+    "conditions": {"no_east": 399, "no_west": 799, "trained": "trained"},
+    "snapshots": [400],
 }
 
 
 def configure(project: Project, **changes: Any) -> None:
-    runs = [{"envs": ["mine"], "methods": ["disk", "random"]}]
-    project.configure(runs=runs, environments={"mine": {**MINE, **changes}})
+    runs = [{"envs": ["mine"], "methods": ["disk", "diayn", "random"]}]
+    project.configure(runs=runs, environments={"mine": {**MINE, **changes}}, diayn={"hidden": [16]})
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +58,16 @@ def project(done: Project, tmp_path: Path) -> Project:
 
 def test_every_condition_is_rolled_out_measured_and_tabulated(done: Project) -> None:
     root, conditions = done.path / "results/mine", {"no_east", "no_west", "trained"}
-    for method in ("disk", "random"):
-        assert {path.stem for path in (root / method / "seed0/rollouts").iterdir()} == conditions
-    table = pd.read_csv(root / "hausdorff.csv")
-    assert list(table.columns) == ["method", "seed", "condition", "skill", "hausdorff", "isolation"]
-    assert len(table) == 2 * 3 * len(conditions)
-    assert set(table["condition"]) == conditions
+    snapshot = {f"{name}@400" for name in conditions}
+    for method, found in {"disk": conditions, "random": conditions, "diayn": conditions | snapshot}.items():
+        assert {path.stem for path in (root / method / "seed0/rollouts").iterdir()} == found
+        table = pd.read_csv(root / "hausdorff.csv").query("method == @method")
+        assert list(table.columns) == ["method", "seed", "condition", "skill", "hausdorff", "isolation"]
+        assert set(table["condition"]) == found
+        assert len(table) == 3 * len(found)
     assert (root / "forgetting.svg").stat().st_size > 1000
-    assert (root / "disk/seed0/worlds.svg").stat().st_size > 1000
+    for method in ("disk", "diayn"):
+        assert (root / method / "seed0/worlds.svg").stat().st_size > 1000
     assert not done.planned()
 
 
@@ -80,6 +83,21 @@ def test_skills_learned_one_after_another_forget_nothing(done: Project) -> None:
     for skill in sorted((root / "disk/seed0").glob("skill0?")):
         trained = load_json(skill / "stats.json")["checksums"]
         assert checksum(skill / "policy.safetensors") == trained["policy.safetensors"]
+
+
+def test_what_joint_skills_forget_is_measured_from_their_snapshots(done: Project) -> None:
+    root = done.path / "results/mine"
+    table = pd.read_csv(root / "forgetting.csv").query("method == 'diayn'").set_index(["condition", "skill"])
+    measured = pd.read_csv(root / "diayn/seed0/metrics.csv").query("metric == 'distance'")
+    distance = measured.set_index(["condition", "skill"])["value"]
+    assert set(table.index.get_level_values("condition")) == {"no_east", "no_west", "trained"}
+    for skill in range(3):
+        # Training was without the eastern thruster until step 400, and without the western one to the end.
+        assert table.loc[("no_east", skill), "distance_after_training"] == distance["no_east@400", skill]
+        assert table.loc[("no_west", skill), "distance_after_training"] == distance["no_west", skill]
+        for condition in ("no_east", "no_west", "trained"):
+            assert table.loc[(condition, skill), "distance_final"] == distance[condition, skill]
+    assert (distance["no_east@400"] != distance["no_east"]).all()
 
 
 def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: Project) -> None:
