@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import PROJECT, TINY, raw_config, run_python, tiny_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +30,12 @@ def refusal(*changes: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------- the files
+
+
+def test_the_schema_is_the_models_own():
+    """`make schema` writes it."""
+    written = yaml.safe_load((PROJECT / "workflow/schemas/config.schema.yaml").read_text())
+    assert written == json.loads(json.dumps(config.schema()))
 
 
 def test_every_row_of_the_default_files_makes_a_job():

@@ -1,0 +1,66 @@
+"""Methods: a row of methods.yaml, and which rows make sense."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+
+from disk.settings import Model, Name, Share
+
+
+class Method(Model):
+    """A row of methods.yaml."""
+
+    objective: Literal["disk", "diayn", "none"]
+    policies: Literal["independent", "shared"]
+    """A network for every skill, or one for all that is told which skill it is."""
+    schedule: Literal["incremental", "uniform", "round_robin", "curriculum"]
+    """Which skill acts next: one after another, one drawn for every episode, one step each in turn, or one drawn from
+    a growing number. All but the first learn the skills together."""
+    reuse_replay: bool = True
+    """A new skill starts with the earlier skills' transitions, relabelled."""
+    replay_keep: Share = 1.0
+    """Share of the inherited transitions that is kept, drawn without replacement."""
+    steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
+    """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
+    not listed: the total of the environment's schedule."""
+    skills: dict[Name, PositiveInt] = {}
+    """Numbers of skills that a joint method sets differently from an environment's."""
+    settings: dict[str, Any] = {}
+    """Settings of the objective that this method sets differently."""
+    curriculum: dict[str, Any] = {}
+    """Settings of the curriculum that this method sets differently."""
+    sac: dict[str, Any] = {}
+    """SAC settings that this method sets differently."""
+
+    @property
+    def incremental(self) -> bool:
+        return self.schedule == "incremental"
+
+    @model_validator(mode="after")
+    def _rows_that_exist(self) -> Method:
+        if self.objective == "none" and (self.schedule, self.policies) != ("uniform", "independent"):
+            raise ValueError("objective none learns nothing: it needs schedule uniform and policies independent")
+        if self.objective == "disk" and not (self.incremental and self.policies == "independent"):
+            raise ValueError("objective disk needs schedule incremental and policies independent")
+        if self.objective == "diayn" and self.incremental:
+            raise ValueError("objective diayn learns its skills together: it needs another schedule than incremental")
+        if self.policies == "shared" and self.schedule != "uniform":
+            raise ValueError(f"schedule {self.schedule} needs policies independent")
+        if self.incremental and (self.steps is not None or self.skills):
+            raise ValueError("a chain has the environment's steps and skills: leave out steps and skills")
+        if self.objective == "none" and self.settings:
+            raise ValueError("objective none has no settings")
+        if self.schedule != "curriculum" and self.curriculum:
+            raise ValueError(f"schedule {self.schedule} has no curriculum")
+        return self
+
+
+class RunGroup(Model):
+    """Environments × methods × seeds that belong to `rule all`."""
+
+    envs: list[Name]
+    methods: list[Name]
+    seeds: list[NonNegativeInt] | None = None
+    """Null: the config's seeds."""
