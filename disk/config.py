@@ -117,7 +117,7 @@ class Config(Model):
             for env in listed if isinstance(listed, dict) else ():
                 if env not in self.environments:
                     known = ", ".join(sorted(self.environments))
-                    raise ValueError(f"methods.{name}.{field}: {env!r} is unknown; known: {known}")
+                    raise ValueError(f"methods.{name}.{field}.{env}: {env!r} is unknown; known: {known}")
 
     def _enough_steps(self, env: str, method: str) -> None:
         """Refuse budgets in which some policy would never be updated, and snapshots that would never be taken."""
