@@ -31,13 +31,17 @@ CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
 """Files of a skill whose checksums stand in its stats.json."""
 
 
-def describe(env: Projected, job: SkillJob | JointJob, latent_size: int = 0) -> dict[str, Any]:
+def describe(
+    env: Projected, job: SkillJob | JointJob, latent_size: int = 0, sees_position: bool = False
+) -> dict[str, Any]:
     """What a file of skills says of itself."""
     space = env.action_space
+    position = {"sees_position": True} if sees_position else {}  # others say nothing of it
     return {
+        **position,
         "env": job.env,
         "world": job.world.model_dump(mode="json"),
-        "observation_size": env.observation_size,
+        "observation_size": env.observation_size + len(job.world.position.entries) * sees_position,
         "action_size": env.action_size,
         "latent_size": latent_size,
         "action_low": space.low.tolist(),  # type: ignore[attr-defined]

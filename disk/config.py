@@ -21,9 +21,12 @@ from disk.provenance import code_hash
 from disk.settings import (
     ConfigError,
     Curriculum,
+    Dads,
     Diayn,
     Evaluation,
     Incremental,
+    Iteration,
+    Metra,
     Model,
     Name,
     Runtime,
@@ -39,14 +42,17 @@ __all__ = [
     "ConfigError",
     "Coordinates",
     "Curriculum",
+    "Dads",
     "Diayn",
     "Environment",
     "Evaluation",
     "EvaluationJob",
     "Evolution",
     "Incremental",
+    "Iteration",
     "JointJob",
     "Method",
+    "Metra",
     "Model",
     "Name",
     "RunGroup",
@@ -77,6 +83,8 @@ class Config(Model):
     sac: Sac
     disk: Incremental
     diayn: Diayn
+    dads: Dads
+    metra: Metra
     curriculum: Curriculum
     evaluation: Evaluation
     tracking: Tracking
@@ -139,6 +147,11 @@ class Config(Model):
                     f"methods.{method}.steps: {budget} in {env}: expected more than the {seed_steps} seed steps "
                     f"of each of its {policies} policies"
                 )
+            if row.objective == "disk" and (policies < 2 or seed_steps < 1):
+                raise ConfigError(
+                    f"methods.{method}: {policies} skills with {seed_steps} seed steps in {env}: expected two or more "
+                    "skills and a seed step, so that every skill has others to be far from"
+                )
             beyond = [step for step in environment.snapshots if step > budget]
             if beyond:
                 raise ConfigError(
@@ -154,12 +167,12 @@ class Config(Model):
     def skills_of(self, env: str, method: str) -> int:
         return self.methods[method].skills.get(env, self.environments[env].skills)
 
-    def settings_of(self, method: str) -> Incremental | Diayn | None:
+    def settings_of(self, method: str) -> Incremental | Diayn | Dads | Metra | None:
         """Settings of a method's objective; null where nothing is learned."""
         row = self.methods[method]
         if row.objective == "none":
             return None
-        base: Incremental | Diayn = getattr(self, row.objective)
+        base: Incremental | Diayn | Dads | Metra = getattr(self, row.objective)
         return _changed(base, row.settings, f"methods.{method}.settings")
 
     def sac_of(self, env: str, method: str) -> Sac:
@@ -234,11 +247,11 @@ class Config(Model):
             curriculum = _changed(self.curriculum, row.curriculum, f"methods.{method}.curriculum")
             learned = {
                 "steps": self.budget_of(env, method),
-                "objective": settings,
+                "objective": settings.relevant_to_all() if isinstance(settings, Incremental) else settings,
                 "policies": row.policies,
                 "schedule": row.schedule,
                 "curriculum": curriculum if row.schedule == "curriculum" else None,
-                "replay_capacity": environment.replay_capacity,
+                "replay_capacity": row.replay_capacity or environment.replay_capacity,
                 "snapshots": environment.snapshots or None,
             }
         return JointJob(

@@ -12,7 +12,7 @@ from disk.settings import Model, Name, Share
 class Method(Model):
     """A row of methods.yaml."""
 
-    objective: Literal["disk", "diayn", "none"]
+    objective: Literal["disk", "diayn", "dads", "metra", "none"]
     policies: Literal["independent", "shared"]
     """A network for every skill, or one for all that is told which skill it is."""
     schedule: Literal["incremental", "uniform", "round_robin", "curriculum"]
@@ -25,6 +25,8 @@ class Method(Model):
     steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
     """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
     not listed: the total of the environment's schedule."""
+    replay_capacity: PositiveInt | None = None
+    """Transitions that a joint method keeps for each policy. Null: the environment's number."""
     skills: dict[Name, PositiveInt] = {}
     """Numbers of skills that a joint method sets differently from an environment's."""
     settings: dict[str, Any] = {}
@@ -42,14 +44,19 @@ class Method(Model):
     def _rows_that_exist(self) -> Method:
         if self.objective == "none" and (self.schedule, self.policies) != ("uniform", "independent"):
             raise ValueError("objective none learns nothing: it needs schedule uniform and policies independent")
-        if self.objective == "disk" and not (self.incremental and self.policies == "independent"):
-            raise ValueError("objective disk needs schedule incremental and policies independent")
+        turns = ("incremental", "round_robin")
+        if self.objective == "disk" and not (self.schedule in turns and self.policies == "independent"):
+            raise ValueError("objective disk needs schedule incremental or round_robin, and policies independent")
         if self.objective == "diayn" and self.incremental:
             raise ValueError("objective diayn learns its skills together: it needs another schedule than incremental")
+        if self.objective in ("dads", "metra") and (self.schedule, self.policies) != ("uniform", "shared"):
+            raise ValueError(
+                f"objective {self.objective} has a continuum of skills: it needs schedule uniform and policies shared"
+            )
         if self.policies == "shared" and self.schedule != "uniform":
             raise ValueError(f"schedule {self.schedule} needs policies independent")
-        if self.incremental and (self.steps is not None or self.skills):
-            raise ValueError("a chain has the environment's steps and skills: leave out steps and skills")
+        if self.incremental and (self.steps is not None or self.skills or self.replay_capacity):
+            raise ValueError("a chain has the environment's numbers: leave out steps, skills and replay_capacity")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
         if self.schedule != "curriculum" and self.curriculum:

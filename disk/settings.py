@@ -45,6 +45,14 @@ class Model(BaseModel):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
 
+class Iteration(Model):
+    """Steps, then updates of the objective's model, then updates of the policy; and again."""
+
+    steps: PositiveInt
+    model_updates: NonNegativeInt
+    policy_updates: PositiveInt
+
+
 class Sac(Model):
     """Soft actor-critic."""
 
@@ -70,11 +78,22 @@ class Sac(Model):
     """Steps with uniform actions and no updates at the start of each skill."""
     updates_per_step: PositiveFloat
     """Gradient updates for each environment step; may be below 1."""
+    # What only some methods set is null otherwise: it then does not appear in a job.
+    entropy_per_action: float | None = None
+    """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
+    log_std: Literal["clip"] | None = None
+    """`clip`: the log standard deviation is cut off at its bounds. Null: a tanh maps it into them."""
+    seed_actions: Literal["policy"] | None = None
+    """`policy`: the seed steps are taken by the untrained policy. Null: uniform actions."""
+    iteration: Iteration | None = None
+    """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Sac:
         if not self.log_std_bounds[0] < self.log_std_bounds[1]:
             raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {self.log_std_bounds}")
+        if self.entropy_per_action is not None and self.target_entropy is not None:
+            raise ValueError("give target_entropy or entropy_per_action, not both")
         return self
 
 
@@ -109,6 +128,10 @@ class Incremental(Model):
             unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "mean_floor": 1.0}
         return self.model_copy(update=unused)
 
+    def relevant_to_all(self) -> Incremental:
+        """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
+        return self.model_copy(update={"past_states": 1, "second_beta": "one"})
+
 
 class Diayn(Model):
     """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
@@ -119,6 +142,40 @@ class Diayn(Model):
     """Of the discriminator (Adam)."""
     sees: Literal["observation_and_sigma", "sigma"]
     """What skills are told apart by: the next observation and σ, or σ alone."""
+
+
+class Dads(Model):
+    """Off-DADS' reward, and its skill dynamics q: a mixture of unit Gaussians over the change of position, given z."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of the skill dynamics."""
+    learning_rate: PositiveFloat
+    """Of the skill dynamics (Adam)."""
+    components: PositiveInt
+    """Gaussians in the mixture."""
+    prior_latents: PositiveInt
+    """L: latents from the prior that an own latent is compared with."""
+    reward_scale: PositiveFloat
+    """Factor of the reward."""
+    most_weight: Annotated[float, Field(ge=1.0)]
+    """Importance weights of the dynamics' loss are clipped to this and its inverse."""
+    momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of a batch's mean and variance that the running ones take over, by which targets are normalised."""
+
+
+class Metra(Model):
+    """METRA's reward, (φ(s') - φ(s))ᵀz, and φ, in which a step is at most 1 long."""
+
+    hidden: list[PositiveInt]
+    """Widths of φ's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of φ and the dual variable (Adam)."""
+    latent_size: Annotated[int, Field(ge=2)]
+    """Dimensions of φ and z; z is on the unit sphere."""
+    dual: PositiveFloat
+    """The dual variable at the start."""
+    slack: NonNegativeFloat
+    """How much a step that is shorter than 1 counts at most."""
 
 
 class Curriculum(Model):
