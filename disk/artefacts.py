@@ -143,11 +143,11 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out
     skill = parts.skills()
     skill.save(out / "policy.safetensors")
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
-    last = max(parts.start, parts.start + job.steps - 1)
+    last = max(parts.start, parts.start + parts.steps - 1)
     [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
     with whole(out / "visits.npy") as file:
         np.save(file, states)
-    shard = replay.newest(min(job.steps, len(replay)))
+    shard = replay.newest(min(parts.steps, len(replay)))
     save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
     save_text(out / "progress.csv", progress.text())
     consistency, diversity = objective.means()
@@ -157,7 +157,8 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out
         "mean_diversity": diversity if job.skill else None,
         "alpha": objective.alpha,
         "beta": objective.beta if job.skill else None,
-        "steps": job.steps,
+        "steps": parts.steps,
+        **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         "collected_steps": collected + parts.collected,
         **provenance(job),
         "stamp": stamp,

@@ -25,7 +25,8 @@ from disk.rollout import visits
 from disk.sac import SAC
 from disk.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import Skills, bundle, gather
+from disk.settling import Settling
+from disk.skills import Skills, bundle, gather, load
 
 
 @dataclass
@@ -57,6 +58,12 @@ class Parts:
     snapshots: list[int] = field(default_factory=list)
     collected: int = 0
     """Steps outside the budget, for 𝒯."""
+    settling: Settling | None = None
+    """What tells that a skill has converged; None: it takes all its steps."""
+
+    def progress(self, step: int) -> float:
+        """The share of the training that is done, by which a reward is annealed."""
+        return step / self.steps if self.settling is None else min(1.0, step / self.settling.least)
 
     def agent_of(self, skill: int) -> int:
         return skill if len(self.agents) > 1 else 0
@@ -102,6 +109,8 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     env = make(job.world, start)
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
     agent = _agent(job, columns.obs, columns.action, job.skill, device)
+    if job.warm is not None:
+        agent.actor.load_state_dict(load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict())
     objective, collected = _incremental(job, earlier, env, agent.generator, device)
     replay = _replay(job, earlier, columns, agent.generator, device)
     return Parts(
@@ -119,6 +128,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         latents=torch.zeros(1, 0, device=device),
         inherited=[replay.added],
         collected=collected,
+        settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
     )
 
 
@@ -150,6 +160,13 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
     skills = bundle([folder / "policy.safetensors" for folder in earlier])
     seeds = [EpisodeSeeds("visits", job.seed, job.skill, skill) for skill in range(len(earlier))]
     return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
+
+
+def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
+    """The earlier skill whose policy a new one starts from."""
+    if job.warm == "last":
+        return earlier[-1]
+    return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
 
 
 def _replay(

@@ -19,6 +19,7 @@ from disk.jobs import EvaluationJob, JointJob, SkillJob
 from disk.methods import Method, RunGroup
 from disk.provenance import code_hash
 from disk.settings import (
+    Adaptive,
     ConfigError,
     Curriculum,
     Dads,
@@ -37,6 +38,7 @@ from disk.settings import (
 from disk.worlds import Change, Coordinates, Environment, Evolution, World
 
 __all__ = [
+    "Adaptive",
     "Change",
     "Config",
     "ConfigError",
@@ -86,6 +88,7 @@ class Config(Model):
     dads: Dads
     metra: Metra
     curriculum: Curriculum
+    adaptive: Adaptive
     evaluation: Evaluation
     tracking: Tracking
     runtime: Runtime
@@ -115,6 +118,13 @@ class Config(Model):
         return self
 
     def _check_method(self, name: str, method: Method) -> None:
+        if method.fork:
+            parent = self.methods.get(method.fork.parent)
+            if parent is None or not parent.incremental or parent.fork:
+                known = ", ".join(sorted(n for n, row in self.methods.items() if row.incremental and not row.fork))
+                raise ValueError(
+                    f"methods.{name}.fork.from: {method.fork.parent!r}: expected a chain that is no fork: {known}"
+                )
         _changed(self.sac, method.sac, f"methods.{name}.sac")
         _changed(self.curriculum, method.curriculum, f"methods.{name}.curriculum")
         self.settings_of(name)
@@ -132,11 +142,16 @@ class Config(Model):
         environment, row, seed_steps = self.environments[env], self.methods[method], self.sac_of(env, method).seed_steps
         if row.incremental:
             for skill in range(environment.skills):
-                if environment.steps_of(skill) <= seed_steps:
+                if self.steps_of(env, method, skill) <= seed_steps:
                     raise ConfigError(
-                        f"environments.{env}.steps: {environment.steps_of(skill)}: expected more than the "
+                        f"environments.{env}.steps: {self.steps_of(env, method, skill)}: expected more than the "
                         f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
                     )
+            if row.fork and row.fork.after >= environment.skills:
+                raise ConfigError(
+                    f"methods.{method}.fork.after: {row.fork.after} in {env}: expected fewer than its "
+                    f"{environment.skills} skills, or there is nothing to learn after the fork"
+                )
         elif row.objective != "none":
             budget, policies = (
                 self.budget_of(env, method),
@@ -160,9 +175,26 @@ class Config(Model):
 
     def budget_of(self, env: str, method: str) -> int:
         """Environment steps of a whole run."""
-        environment, steps = self.environments[env], self.methods[method].steps
-        own = steps.get(env) if isinstance(steps, dict) else steps
+        environment, row = self.environments[env], self.methods[method]
+        if row.incremental:
+            return self.start_of(env, method, environment.skills)
+        own = row.steps.get(env) if isinstance(row.steps, dict) else row.steps
         return environment.start_of(environment.skills) if own is None else own
+
+    def owner_of(self, method: str, skill: int) -> str:
+        """The method whose run holds a skill of a chain: another one before a fork."""
+        fork = self.method(method).fork
+        return fork.parent if fork and skill < fork.after else method
+
+    def steps_of(self, env: str, method: str, skill: int) -> int:
+        """Environment steps of a skill of a chain."""
+        steps = self.methods[self.owner_of(method, skill)].steps
+        own = steps.get(env) if isinstance(steps, dict) else steps
+        return self.environments[env].steps_of(skill) if own is None else own
+
+    def start_of(self, env: str, method: str, skill: int) -> int:
+        """The global step at which the training of a chain's skill begins."""
+        return sum(self.steps_of(env, method, earlier) for earlier in range(skill))
 
     def skills_of(self, env: str, method: str) -> int:
         return self.methods[method].skills.get(env, self.environments[env].skills)
@@ -195,6 +227,9 @@ class Config(Model):
             raise ConfigError(f"methods.{method}: its skills are learned together, not one after another")
         if skill >= environment.skills:
             raise ConfigError(f"environments.{env}.skills: {environment.skills}: there is no skill {skill:02d}")
+        owner = self.owner_of(method, skill)
+        if owner != method:
+            raise ConfigError(f"methods.{method}.fork: skill {skill:02d} is before the fork, it is one of {owner}'s")
         self._enough_steps(env, method)
         settings = self.settings_of(method)
         assert isinstance(settings, Incremental)
@@ -205,14 +240,16 @@ class Config(Model):
             world=environment.world(),
             seed=seed,
             skill=skill,
-            steps=environment.steps_of(skill),
-            start_step=environment.start_of(skill) if environment.evolution else None,
+            steps=self.steps_of(env, method, skill),
+            start_step=self.start_of(env, method, skill) if environment.evolution else None,
             sac=self.sac_of(env, method),
             objective=settings.relevant_to(skill),
             first_alpha=environment.first_alpha if first else None,
             alive_bonus=environment.alive_bonus if first else None,
             replay_capacity=environment.replay_capacity,
             replay_keep=row.replay_keep if inherits else None,
+            warm=None if first else row.warm,
+            adaptive=self.adaptive if row.adaptive else None,
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
@@ -225,7 +262,10 @@ class Config(Model):
         name = condition or next(iter(environment.conditions))
         step = environment.conditions[_known(environment.conditions, name, f"condition of {env}")]
         steps = [environment.last_of(skill) for skill in range(environment.skills)] if step == "trained" else step
-        if step == "trained" and method and not self.method(method).incremental and self.budget_of(env, method):
+        if step == "trained" and method and self.method(method).incremental:
+            ends = [self.start_of(env, method, skill + 1) for skill in range(environment.skills)]
+            steps = [max(0, end - 1) for end in ends]
+        elif step == "trained" and method and self.budget_of(env, method):
             steps = self.budget_of(env, method) - 1
         return EvaluationJob(
             env=env,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from disk.settings import Curriculum, Dads, Diayn, Incremental, Metra, Model, Name, Sac, Share
+from disk.settings import Adaptive, Curriculum, Dads, Diayn, Incremental, Metra, Model, Name, Sac, Share
 from disk.worlds import World
 
 
@@ -43,6 +43,10 @@ class SkillJob(Model):
     replay_capacity: PositiveInt
     replay_keep: Share | None = None
     """Null: nothing is inherited."""
+    warm: Literal["last", "diverse"] | None = None
+    """Which earlier skill's policy it starts from; null: none."""
+    adaptive: Adaptive | None = None
+    """When it ends before its steps are used; null: never."""
     code: str | None = None
 
 

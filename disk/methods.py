@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from disk.settings import Model, Name, Share
+
+
+class Fork(Model):
+    """Where a chain leaves another one, whose first skills it shares."""
+
+    parent: Name = Field(alias="from")
+    """The method whose skills it begins with: those of the same environment and seed."""
+    after: PositiveInt
+    """How many of them."""
 
 
 class Method(Model):
@@ -24,7 +33,8 @@ class Method(Model):
     """Share of the inherited transitions that is kept, drawn without replacement."""
     steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
     """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
-    not listed: the total of the environment's schedule."""
+    not listed: the total of the environment's schedule. Of a fork: steps of each skill after it, in place of the
+    environment's."""
     replay_capacity: PositiveInt | None = None
     """Transitions that a joint method keeps for each policy. Null: the environment's number."""
     skills: dict[Name, PositiveInt] = {}
@@ -33,6 +43,13 @@ class Method(Model):
     """Settings of the objective that this method sets differently."""
     curriculum: dict[str, Any] = {}
     """Settings of the curriculum that this method sets differently."""
+    fork: Fork | None = None
+    """A chain that begins with another method's skills."""
+    warm: Literal["last", "diverse"] | None = None
+    """A skill of a chain starts from the policy of an earlier one: the last, or that with the largest mean r_d. Null:
+    from a new one."""
+    adaptive: bool = False
+    """A skill of a chain ends when it has converged; its steps are the most that it gets."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
 
@@ -55,8 +72,10 @@ class Method(Model):
             )
         if self.policies == "shared" and self.schedule != "uniform":
             raise ValueError(f"schedule {self.schedule} needs policies independent")
-        if self.incremental and (self.steps is not None or self.skills or self.replay_capacity):
+        if self.incremental and (self.skills or self.replay_capacity or (self.steps is not None and not self.fork)):
             raise ValueError("a chain has the environment's numbers: leave out steps, skills and replay_capacity")
+        if not self.incremental and (self.fork or self.warm or self.adaptive):
+            raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
         if self.schedule != "curriculum" and self.curriculum:

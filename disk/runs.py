@@ -63,9 +63,10 @@ def train_run(
             _refuse_others(run, joint.digest())
         return run
     count = environment.skills if skills is None else skills
-    folders = [skill_directory(run, skill) for skill in range(count)]
+    owners = [config.owner_of(method, skill) for skill in range(count)]
+    folders = [skill_directory(run_directory(root, env, owner, seed), skill) for skill, owner in enumerate(owners)]
     for skill, folder in enumerate(folders):
-        job = config.skill_job(env, method, seed, skill)
+        job = config.skill_job(env, owners[skill], seed, skill)
         if not finished(folder):
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)

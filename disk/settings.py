@@ -178,6 +178,17 @@ class Metra(Model):
     """How much a step that is shorter than 1 counts at most."""
 
 
+class Adaptive(Model):
+    """When a skill of a chain has converged, so that it ends before its steps are used."""
+
+    least: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of its steps that a skill takes in any case; α grows to its full value over these."""
+    window: Annotated[float, Field(gt=0.0, le=0.5)]
+    """Share of its steps over which r_c and r_d are averaged."""
+    tolerance: NonNegativeFloat
+    """It ends when neither mean differs by more than this share from that of the window before."""
+
+
 class Curriculum(Model):
     """VALOR's growing number of skills."""
 

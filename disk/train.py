@@ -161,14 +161,17 @@ class Training:
                 if of_model:
                     metrics |= objective.update(partial(parts.sample_all, batch, index))
                 if of_policy:
-                    reward, terms = objective.reward(batch, progress=self.step / parts.steps)
+                    reward, terms = objective.reward(batch, progress=parts.progress(self.step))
                     metrics |= terms
                     metrics |= agent.update(parts.as_seen(batch), reward)
                     self.progress.update(self.step, metrics)
+                    if parts.settling:
+                        parts.settling.see(self.step, terms)
             self.step += 1
             if self.step in parts.snapshots:
                 parts.skills().save(self._snapshot(self.step))
             if terminated or truncated or self.step == parts.steps:
+                self._stop_if_settled()
                 self._end(lane)
                 if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
                     self._save()
@@ -196,6 +199,11 @@ class Training:
         if self.parts.replays[0].columns.origin:
             return agent.act_on_record(seen)
         return agent.act(seen), None
+
+    def _stop_if_settled(self) -> None:
+        """A skill that has converged has used its budget."""
+        if self.parts.settling and self.parts.settling.done(self.step):
+            self.parts.steps = self.progress.total = self.step
 
     def _end(self, lane: Lane) -> None:
         replay = self.parts.replays[self.parts.agent_of(lane.skill)]
@@ -235,11 +243,14 @@ class Training:
             agent.generator.set_state(tensors[_numbered("generator", index)])
         parts.objective.load_state(_part(tensors, "objective"))
         parts.schedule.load_state(_part(tensors, "schedule"))
+        if parts.settling:
+            parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for turn, lane in enumerate(self.lanes):
             lane.episode, length = meta["lanes"][turn] if "lanes" in meta else (meta["episode"], 0)
             if length:
                 self._rejoin(turn, length)
+        self._stop_if_settled()
         log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
 
     def _save(self) -> None:
@@ -248,6 +259,8 @@ class Training:
         curve, values = self.progress.state()
         tensors: dict[str, Tensor] = {}
         named = {"objective": parts.objective.state(), "schedule": parts.schedule.state(), "progress": curve}
+        if parts.settling:
+            named["settling"] = parts.settling.state()
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()

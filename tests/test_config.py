@@ -43,7 +43,8 @@ def test_every_row_of_the_default_files_makes_a_job():
     for env, row in loaded.environments.items():
         for method, choices in loaded.methods.items():
             if choices.incremental:
-                jobs = [loaded.skill_job(env, method, 0, skill) for skill in range(row.skills)]
+                owners = [loaded.owner_of(method, skill) for skill in range(row.skills)]
+                jobs = [loaded.skill_job(env, owner, 0, skill) for skill, owner in enumerate(owners)]
                 assert [job.skill for job in jobs] == list(range(row.skills))
             else:
                 assert loaded.joint_job(env, method, 0).skills == choices.skills.get(env, row.skills)

@@ -209,8 +209,12 @@ def of_all_skills(name):
 
 
 def _skill_files(wildcards, skills, name):
-    run = f"<results>/{wildcards.env}/{wildcards.method}/seed{wildcards.seed}"
-    return [f"{run}/skill{skill:02d}/{name}" for skill in skills]
+    """Of a fork, the skills before it are another run's."""
+    w = wildcards
+    return [
+        f"<results>/{w.env}/{CONFIG.owner_of(w.method, skill)}/seed{w.seed}/skill{skill:02d}/{name}"
+        for skill in skills
+    ]
 
 
 def skill_job(wildcards):
@@ -240,9 +244,9 @@ def evaluation_job(wildcards):
 
 def evaluation_jobs(wildcards):
     """The same for every condition of the environment."""
-    env = wildcards.env
+    env, method = wildcards.env, wildcards.get("method")
     jobs = {
-        name: CONFIG.evaluation_job(env, name).model_dump(mode="json")
+        name: CONFIG.evaluation_job(env, name, method).model_dump(mode="json")
         for name in conditions_of(env)
     }
     return json.dumps(jobs, sort_keys=True)
