@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from disk.artefacts import describe, read_stats, read_visits
-from disk.config import Dads, Diayn, Incremental, JointJob, Metra, Sac, SkillJob
+from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSettings, Sac, SkillJob
 from disk.envs import Projected, make
 from disk.objectives import Objective
 from disk.objectives.dads import DadsObjective
@@ -182,8 +182,9 @@ def _replay(
 
 def joint_parts(job: JointJob, device: torch.device) -> Parts:
     """Skills that are learned together."""
-    if job.steps is None or job.objective is None or job.replay_capacity is None:
-        raise ValueError("this job learns nothing")
+    assert job.steps is not None
+    assert job.objective is not None
+    assert job.replay_capacity is not None
     env, shared, settings = make(job.world), job.policies == "shared", job.objective
     prior, sees_position = _prior(settings, env), isinstance(settings, Metra)
     meta = describe(env, job, _latent_size(job, prior), sees_position)
@@ -218,7 +219,7 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
     )
 
 
-def _prior(settings: Incremental | Diayn | Dads | Metra, env: Projected) -> Prior | None:
+def _prior(settings: ObjectiveSettings, env: Projected) -> Prior | None:
     """What z is drawn from, for objectives with a continuum of skills."""
     if isinstance(settings, Dads):
         return Prior("cube", env.sigma_size)
@@ -248,8 +249,9 @@ def _joint_objective(
         return DadsObjective(settings, columns, dt, log_prob, seed, device)
     if isinstance(settings, Metra):
         return MetraObjective(settings, columns, seed, device)
-    assert settings is not None
-    return DiaynObjective(settings, columns, job.skills, seed, device)
+    if isinstance(settings, Diayn):
+        return DiaynObjective(settings, columns, job.skills, seed, device)
+    raise ValueError("this job learns nothing")
 
 
 def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Schedule:

@@ -30,6 +30,7 @@ from disk.settings import (
     Metra,
     Model,
     Name,
+    ObjectiveSettings,
     Runtime,
     Sac,
     Share,
@@ -57,6 +58,7 @@ __all__ = [
     "Metra",
     "Model",
     "Name",
+    "ObjectiveSettings",
     "RunGroup",
     "Runtime",
     "Sac",
@@ -199,12 +201,12 @@ class Config(Model):
     def skills_of(self, env: str, method: str) -> int:
         return self.methods[method].skills.get(env, self.environments[env].skills)
 
-    def settings_of(self, method: str) -> Incremental | Diayn | Dads | Metra | None:
+    def settings_of(self, method: str) -> ObjectiveSettings | None:
         """Settings of a method's objective; null where nothing is learned."""
         row = self.methods[method]
         if row.objective == "none":
             return None
-        base: Incremental | Diayn | Dads | Metra = getattr(self, row.objective)
+        base: ObjectiveSettings = getattr(self, row.objective)
         return _changed(base, row.settings, f"methods.{method}.settings")
 
     def sac_of(self, env: str, method: str) -> Sac:

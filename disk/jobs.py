@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from disk.settings import Adaptive, Curriculum, Dads, Diayn, Incremental, Metra, Model, Name, Sac, Share
+from disk.settings import Adaptive, Curriculum, Incremental, Model, Name, ObjectiveSettings, Sac, Share
 from disk.worlds import World
 
 
@@ -59,7 +59,7 @@ class JointJob(Model):
     skills: PositiveInt
     sac: Sac
     steps: PositiveInt | None = None
-    objective: Incremental | Diayn | Dads | Metra | None = None
+    objective: ObjectiveSettings | None = None
     policies: Literal["independent", "shared"] | None = None
     schedule: Literal["uniform", "round_robin", "curriculum"] | None = None
     curriculum: Curriculum | None = None

@@ -78,6 +78,8 @@ class Method(Model):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
+        if self.schedule == "curriculum" and self.objective != "diayn":
+            raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
         if self.schedule != "curriculum" and self.curriculum:
             raise ValueError(f"schedule {self.schedule} has no curriculum")
         return self

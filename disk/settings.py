@@ -178,6 +178,10 @@ class Metra(Model):
     """How much a step that is shorter than 1 counts at most."""
 
 
+ObjectiveSettings = Incremental | Diayn | Dads | Metra
+"""One of these for each objective that learns."""
+
+
 class Adaptive(Model):
     """When a skill of a chain has converged, so that it ends before its steps are used."""
 

@@ -103,7 +103,7 @@ wildcard_constraints:
 
 
 def runs_of(env):
-    """(method, seed) of every run in an environment; all methods where no group lists the environment."""
+    """(method, seed) of every run in an environment; where no group lists it, with the methods of the first group."""
     groups = [group for group in CONFIG.runs if env in group.envs]
     found = [
         (method, seed)
@@ -111,7 +111,8 @@ def runs_of(env):
         for method in group.methods
         for seed in CONFIG.seeds_of(group)
     ]
-    found = found or [(m, seed) for m in CONFIG.methods for seed in CONFIG.seeds]
+    methods = CONFIG.runs[0].methods if CONFIG.runs else CONFIG.methods
+    found = found or [(m, seed) for m in methods for seed in CONFIG.seeds]
     return list(dict.fromkeys(found))
 
 
