@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError, model_validator
 
+from disk import checks
 from disk.faults import explain
 from disk.jobs import EvaluationJob, JointJob, SkillJob
 from disk.methods import Method, RunGroup
@@ -35,6 +36,8 @@ from disk.settings import (
     Sac,
     Share,
     Tracking,
+    changed,
+    known,
 )
 from disk.worlds import Change, Coordinates, Environment, Evolution, World
 
@@ -74,7 +77,6 @@ __all__ = [
 
 PROJECT = Path(__file__).resolve().parent.parent
 DEFAULT_FILES = tuple(PROJECT / "config" / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
-M = TypeVar("M", bound=Model)
 
 
 class Config(Model):
@@ -102,78 +104,15 @@ class Config(Model):
     """Where a preset writes: results, logs, benchmarks (Snakemake's own key)."""
 
     @model_validator(mode="after")
-    def _known_names(self) -> Config:
-        for g, group in enumerate(self.runs):
-            for field, table in (("envs", self.environments), ("methods", self.methods)):
-                for name in getattr(group, field):
-                    if name not in table:
-                        known = ", ".join(sorted(table))
-                        raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
-        for name, environment in self.environments.items():
-            _changed(self.sac, environment.sac, f"environments.{name}.sac")
-        for name, method in self.methods.items():
-            self._check_method(name, method)
+    def _fits_together(self) -> Config:
+        checks.names(self)
+        for name in self.methods:
+            checks.method(self, name)
         for group in self.runs:
             for env in group.envs:
                 for name in group.methods:
-                    self._enough_steps(env, name)
+                    checks.budget(self, env, name)
         return self
-
-    def _check_method(self, name: str, method: Method) -> None:
-        if method.fork:
-            parent = self.methods.get(method.fork.parent)
-            if parent is None or not parent.incremental or parent.fork:
-                known = ", ".join(sorted(n for n, row in self.methods.items() if row.incremental and not row.fork))
-                raise ValueError(
-                    f"methods.{name}.fork.from: {method.fork.parent!r}: expected a chain that is no fork: {known}"
-                )
-        _changed(self.sac, method.sac, f"methods.{name}.sac")
-        _changed(self.curriculum, method.curriculum, f"methods.{name}.curriculum")
-        self.settings_of(name)
-        if method.objective == "none" and method.steps != 0:
-            raise ValueError(f"methods.{name}.steps: {method.steps!r}: objective none learns nothing, so steps 0")
-        for field in ("steps", "skills"):
-            listed = getattr(method, field)
-            for env in listed if isinstance(listed, dict) else ():
-                if env not in self.environments:
-                    known = ", ".join(sorted(self.environments))
-                    raise ValueError(f"methods.{name}.{field}.{env}: {env!r} is unknown; known: {known}")
-
-    def _enough_steps(self, env: str, method: str) -> None:
-        """Refuse budgets in which some policy would never be updated, and snapshots that would never be taken."""
-        environment, row, seed_steps = self.environments[env], self.methods[method], self.sac_of(env, method).seed_steps
-        if row.incremental:
-            for skill in range(environment.skills):
-                if self.steps_of(env, method, skill) <= seed_steps:
-                    raise ConfigError(
-                        f"environments.{env}.steps: {self.steps_of(env, method, skill)}: expected more than the "
-                        f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
-                    )
-            if row.fork and row.fork.after >= environment.skills:
-                raise ConfigError(
-                    f"methods.{method}.fork.after: {row.fork.after} in {env}: expected fewer than its "
-                    f"{environment.skills} skills, or there is nothing to learn after the fork"
-                )
-        elif row.objective != "none":
-            budget, policies = (
-                self.budget_of(env, method),
-                1 if row.policies == "shared" else self.skills_of(env, method),
-            )
-            if budget <= policies * seed_steps:
-                raise ConfigError(
-                    f"methods.{method}.steps: {budget} in {env}: expected more than the {seed_steps} seed steps "
-                    f"of each of its {policies} policies"
-                )
-            if row.objective == "disk" and (policies < 2 or seed_steps < 1):
-                raise ConfigError(
-                    f"methods.{method}: {policies} skills with {seed_steps} seed steps in {env}: expected two or more "
-                    "skills and a seed step, so that every skill has others to be far from"
-                )
-            beyond = [step for step in environment.snapshots if step > budget]
-            if beyond:
-                raise ConfigError(
-                    f"environments.{env}.snapshots: {beyond[0]}: expected at most {budget}, the steps of {method}"
-                )
 
     def budget_of(self, env: str, method: str) -> int:
         """Environment steps of a whole run."""
@@ -207,17 +146,17 @@ class Config(Model):
         if row.objective == "none":
             return None
         base: ObjectiveSettings = getattr(self, row.objective)
-        return _changed(base, row.settings, f"methods.{method}.settings")
+        return changed(base, row.settings, f"methods.{method}.settings")
 
     def sac_of(self, env: str, method: str) -> Sac:
-        settings = _changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
-        return _changed(settings, self.methods[method].sac, f"methods.{method}.sac")
+        settings = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
+        return changed(settings, self.methods[method].sac, f"methods.{method}.sac")
 
     def environment(self, name: str) -> Environment:
-        return self.environments[_known(self.environments, name, "environment")]
+        return self.environments[known(self.environments, name, "environment")]
 
     def method(self, name: str) -> Method:
-        return self.methods[_known(self.methods, name, "method")]
+        return self.methods[known(self.methods, name, "method")]
 
     def seeds_of(self, group: RunGroup) -> list[int]:
         return group.seeds if group.seeds is not None else self.seeds
@@ -232,7 +171,7 @@ class Config(Model):
         owner = self.owner_of(method, skill)
         if owner != method:
             raise ConfigError(f"methods.{method}.fork: skill {skill:02d} is before the fork, it is one of {owner}'s")
-        self._enough_steps(env, method)
+        checks.budget(self, env, method)
         settings = self.settings_of(method)
         assert isinstance(settings, Incremental)
         first = skill == 0
@@ -262,7 +201,7 @@ class Config(Model):
         """
         environment = self.environment(env)
         name = condition or next(iter(environment.conditions))
-        step = environment.conditions[_known(environment.conditions, name, f"condition of {env}")]
+        step = environment.conditions[known(environment.conditions, name, f"condition of {env}")]
         steps = [environment.last_of(skill) for skill in range(environment.skills)] if step == "trained" else step
         if step == "trained" and method and self.method(method).incremental:
             ends = [self.start_of(env, method, skill + 1) for skill in range(environment.skills)]
@@ -285,8 +224,8 @@ class Config(Model):
         settings = self.settings_of(method)
         learned: dict[str, Any] = {}
         if settings is not None:
-            self._enough_steps(env, method)
-            curriculum = _changed(self.curriculum, row.curriculum, f"methods.{method}.curriculum")
+            checks.budget(self, env, method)
+            curriculum = changed(self.curriculum, row.curriculum, f"methods.{method}.curriculum")
             learned = {
                 "steps": self.budget_of(env, method),
                 "objective": settings.relevant_to_all() if isinstance(settings, Incremental) else settings,
@@ -305,20 +244,6 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
             **learned,
         )
-
-
-def _changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
-    """Settings with some of them changed; a fault names the place of the change."""
-    try:
-        return type(settings).model_validate({**settings.model_dump(), **changes})
-    except ValidationError as error:
-        raise ConfigError(explain(error, type(settings), prefix=where)) from None
-
-
-def _known(table: Mapping[str, Any], name: str, what: str) -> str:
-    if name not in table:
-        raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(sorted(table))}")
-    return name
 
 
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob
-from disk.files import ArtefactError, load_json, save_text, whole
+from disk.files import ArtefactError, load_json, save_text, sweep, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,6 +87,8 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
     """All skills of a chain as one file, and their curves as one, with a column that says whose."""
     from disk.skills import bundle
 
+    for name in (out.name, "progress.csv"):
+        sweep(out.parent, name)
     bundle(policies).save(out)
     lines: list[str] = []
     for skill, policy in enumerate(policies):

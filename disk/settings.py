@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -18,8 +19,11 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     StringConstraints,
+    ValidationError,
     model_validator,
 )
+
+from disk.faults import explain
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -43,6 +47,23 @@ class Model(BaseModel):
 
     def digest(self) -> str:
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+M = TypeVar("M", bound=Model)
+
+
+def changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
+    """Settings with some of them changed; a fault names the place of the change."""
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **changes})
+    except ValidationError as error:
+        raise ConfigError(explain(error, type(settings), prefix=where)) from None
+
+
+def known(table: Mapping[str, Any], name: str, what: str) -> str:
+    if name not in table:
+        raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(sorted(table))}")
+    return name
 
 
 class Iteration(Model):

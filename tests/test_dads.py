@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disk.assemble import Parts, joint_parts
-from disk.config import Config, Sac
+from disk.config import Config, ConfigError, Sac
 from disk.objectives.dads import EPSILON, DadsObjective
 from disk.replay import Batch, Columns
 from disk.train import plan
@@ -228,3 +228,9 @@ def test_a_clipped_standard_deviation_is_one_where_the_network_says_zero():
     actor = parts_of().agents[0].actor
     raw = torch.tensor([-30.0, -20.0, 0.0, 1.5, 5.0])
     assert actor._log_std(raw).tolist() == [-20.0, -20.0, 0.0, 1.5, 2.0]
+
+
+def test_a_budget_without_a_single_bout_is_refused():
+    assert config_of(steps=70).joint_job("point", "dads", 0).steps == 70
+    with pytest.raises(ConfigError, match=r"methods\.dads\.steps: 69 in point: expected at least.*20 seed.*50 steps"):
+        config_of(steps=69).joint_job("point", "dads", 0)

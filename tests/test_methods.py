@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from conftest import learn, tiny_config
 
 from disk import config
+from disk.envs import Projected
 from disk.files import load_tensors
+from disk.train import learn_jointly, learn_skill
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +58,42 @@ def test_without_reuse_a_skill_reads_no_replay_and_begins_with_none(tmp_path: Pa
     folders = learn(tiny, tmp_path / "disk", range(2))
     fresh = [folders[0], tmp_path / "fresh/skill01"]
     (folders[0] / "replay.safetensors").unlink()
-    from disk.train import learn_skill
-
     learn_skill(tiny.skill_job("point", "disk_fresh", 0, 1), fresh[:1], fresh[1], tiny.runtime)
     own, reused = (load_tensors(folder / "policy.safetensors")[0] for folder in (fresh[1], folders[1]))
     assert not all(own[name].equal(reused[name]) for name in own)
+
+
+JOINT = [name for name, row in config.load().methods.items() if not row.incremental and row.objective != "none"]
+
+
+@pytest.mark.parametrize("method", JOINT)
+def test_skills_learned_together_see_the_world_of_every_global_step(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In a changing world, the n-th step of all is taken in the world of step n, as the chain's is."""
+    change = {"what": "actuator", "names": ["east", "north"], "steps": [0, 240], "factors": [1.0, 0.0], "ramp": True}
+    evolution = {"total": 240, "changes": [change]}
+    tiny = tiny_config(
+        {
+            "environments": {"point": {"steps": 80, "evolution": evolution, "sac": {"seed_steps": 20}}},
+            "methods": {
+                "dads": {"sac": {"hidden": [8], "seed_steps": 20, "iteration": {"steps": 40, "policy_updates": 2}}}
+            },
+        }
+    )
+    taken: list[int] = []
+    current: dict[int, int] = {}
+    at, step = Projected.at, Projected.step
+
+    def spy_at(self: Projected, when: int) -> None:
+        current[id(self)] = when
+        at(self, when)
+
+    def spy_step(self: Projected, action: np.ndarray) -> Any:
+        taken.append(current[id(self)])
+        return step(self, action)
+
+    monkeypatch.setattr(Projected, "at", spy_at)
+    monkeypatch.setattr(Projected, "step", spy_step)
+    learn_jointly(tiny.joint_job("point", method, 0), tmp_path, tiny.runtime)
+    assert taken == list(range(240))
