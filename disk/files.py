@@ -51,9 +51,12 @@ def _flush_directory(path: Path) -> None:
         os.close(handle)
 
 
-def sweep(directory: Path) -> None:
-    """Remove what processes that were killed in the middle of a write have left; only with the lease in hand."""
-    for path in directory.glob(".*.tmp"):
+def sweep(directory: Path, name: str = "") -> None:
+    """Remove what processes that were killed in the middle of a write have left, of one file or of all.
+
+    Only for whoever is alone in writing them: with the lease in hand, or as the only one to write that file.
+    """
+    for path in directory.glob(f".{name}*.tmp"):
         path.unlink(missing_ok=True)
 
 

@@ -54,10 +54,12 @@ class Actor(nn.Module):
         log_std_bounds: Sequence[float],
         copies: int = 1,
         generator: torch.Generator | None = None,
+        clips: bool = False,
     ) -> None:
+        """`clips`: the log standard deviation is cut off at its bounds, instead of mapped into them."""
         super().__init__()
         self.mlp = MLP([inputs, *hidden, 2 * actions], copies, generator)
-        self.log_std_bounds = log_std_bounds
+        self.log_std_bounds, self.clips = log_std_bounds, clips
 
     def mode(self, obs: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, A)
         mean: Tensor = self.mlp(obs).chunk(2, dim=-1)[0]
@@ -66,11 +68,33 @@ class Actor(nn.Module):
     def sample(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Actions (C, B, A) and their log-probabilities (C, B, 1), differentiable in the parameters."""
         mean, raw = self.mlp(obs).chunk(2, dim=-1)
-        low, high = self.log_std_bounds
-        log_std = low + 0.5 * (high - low) * (raw.tanh() + 1.0)
+        log_std = self._log_std(raw)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         before = torch.addcmul(mean, log_std.exp(), noise)
         gaussian = -0.5 * noise.square() - log_std - HALF_LOG_2PI
         # log(1 - tanh(u)²) in the form that does not lose small numbers
         squash = 2.0 * (LOG_2 - before - F.softplus(-2.0 * before))
         return before.tanh(), (gaussian - squash).sum(-1, keepdim=True)
+
+    def draw(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Like `sample`, but actions as they are before the tanh, which a saturated one cannot be taken back to."""
+        mean, raw = self.mlp(obs).chunk(2, dim=-1)
+        log_std = self._log_std(raw)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        before = torch.addcmul(mean, log_std.exp(), noise)
+        return before, _log_prob(mean, log_std, before)
+
+    def log_prob(self, obs: Tensor, before: Tensor) -> Tensor:
+        """Log-probabilities (C, B, 1) of actions (C, B, A) that are given as they were before the tanh."""
+        mean, raw = self.mlp(obs).chunk(2, dim=-1)
+        return _log_prob(mean, self._log_std(raw), before)
+
+    def _log_std(self, raw: Tensor) -> Tensor:
+        low, high = self.log_std_bounds
+        return raw.clamp(low, high) if self.clips else low + 0.5 * (high - low) * (raw.tanh() + 1.0)
+
+
+def _log_prob(mean: Tensor, log_std: Tensor, before: Tensor) -> Tensor:
+    gaussian = -0.5 * ((before - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_2PI
+    squash = 2.0 * (LOG_2 - before - F.softplus(-2.0 * before))
+    return (gaussian - squash).sum(-1, keepdim=True)

@@ -28,13 +28,16 @@ class SAC:
         bounds = config.log_std_bounds
         # Initial weights are drawn on the CPU, so that they are the same on every device.
         initial = torch.Generator().manual_seed(generator.initial_seed())
-        self.actor = Actor(observations, actions, config.hidden, bounds, 1, initial).to(device)
+        self.actor = Actor(observations, actions, config.hidden, bounds, 1, initial, config.log_std == "clip").to(
+            device
+        )
         critic_sizes = [observations + actions, *config.hidden, 1]
         self.critic = MLP(critic_sizes, copies=2, generator=initial).to(device)
         self.target = MLP(critic_sizes, copies=2).to(device).requires_grad_(False)
         self.target.load_state_dict(self.critic.state_dict())
         self.log_temperature = torch.tensor(config.temperature, device=device).log().requires_grad_()
-        self.target_entropy = -float(actions) if config.target_entropy is None else config.target_entropy
+        per_action = -1.0 if config.entropy_per_action is None else config.entropy_per_action
+        self.target_entropy = per_action * actions if config.target_entropy is None else config.target_entropy
 
         self._actor_parameters: list[Tensor] = list(self.actor.parameters())
         self._critic_parameters: list[Tensor] = list(self.critic.parameters())
@@ -57,6 +60,13 @@ class SAC:
         batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
         action, _ = self.actor.sample(batch, self.generator)
         return action[0, 0].cpu().numpy()
+
+    @torch.inference_mode()
+    def act_on_record(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A sampled action, and how it came about (A + 1): its value before the tanh, and its log-probability."""
+        batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
+        before, log_prob = self.actor.draw(batch, self.generator)
+        return before.tanh()[0, 0].cpu().numpy(), torch.cat((before, log_prob), dim=-1)[0, 0].cpu().numpy()
 
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
         """One gradient step on a batch labelled with rewards (B,)."""

@@ -103,7 +103,7 @@ wildcard_constraints:
 
 
 def runs_of(env):
-    """(method, seed) of every run in an environment; all methods where no group lists the environment."""
+    """(method, seed) of every run in an environment; where no group lists it, with the methods of the first group."""
     groups = [group for group in CONFIG.runs if env in group.envs]
     found = [
         (method, seed)
@@ -111,7 +111,8 @@ def runs_of(env):
         for method in group.methods
         for seed in CONFIG.seeds_of(group)
     ]
-    found = found or [(m, seed) for m in CONFIG.methods for seed in CONFIG.seeds]
+    methods = CONFIG.runs[0].methods if CONFIG.runs else CONFIG.methods
+    found = found or [(m, seed) for m in methods for seed in CONFIG.seeds]
     return list(dict.fromkeys(found))
 
 
@@ -209,8 +210,12 @@ def of_all_skills(name):
 
 
 def _skill_files(wildcards, skills, name):
-    run = f"<results>/{wildcards.env}/{wildcards.method}/seed{wildcards.seed}"
-    return [f"{run}/skill{skill:02d}/{name}" for skill in skills]
+    """Of a fork, the skills before it are another run's."""
+    w = wildcards
+    return [
+        f"<results>/{w.env}/{CONFIG.owner_of(w.method, skill)}/seed{w.seed}/skill{skill:02d}/{name}"
+        for skill in skills
+    ]
 
 
 def skill_job(wildcards):
@@ -240,9 +245,9 @@ def evaluation_job(wildcards):
 
 def evaluation_jobs(wildcards):
     """The same for every condition of the environment."""
-    env = wildcards.env
+    env, method = wildcards.env, wildcards.get("method")
     jobs = {
-        name: CONFIG.evaluation_job(env, name).model_dump(mode="json")
+        name: CONFIG.evaluation_job(env, name, method).model_dump(mode="json")
         for name in conditions_of(env)
     }
     return json.dumps(jobs, sort_keys=True)
