@@ -30,5 +30,5 @@ rule all:
     """Tables and figures of every environment in the configuration's runs, and MLflow filled from them."""
     default_target: True
     input:
-        collect("<results>/{env}/{file}", env=environments(), file=ENV_FILES),
+        tables_and_figures(),
         branch(CONFIG.tracking.enabled, then="<results>/tracked.txt"),

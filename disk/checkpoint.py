@@ -5,7 +5,7 @@ the declared outputs of a failed job):
 
     lease               locked by the process that trains; names it for whoever comes second
     state.safetensors   networks, optimisers, generators, counters; written whole
-    replay.bin          raw replay rows, only ever appended to
+    replay.bin          raw replay rows, only ever appended to; replay01.bin, … where policies have replays of their own
     progress.csv        the training curve so far, for whoever wants to watch
 
 It is stamped with a hash of the job and its inputs, and only continued by the very same job.
@@ -19,7 +19,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from disk.files import ArtefactError, load_tensors, save_tensors
-from disk.replay import Columns, Replay, append_rows, read_rows
+from disk.replay import Replay, append_rows, read_rows
 
 log = logging.getLogger("disk")
 
@@ -83,15 +83,16 @@ class Lease:
 class Checkpoint:
     """Saves and restores one training. Hold it open for as long as the training runs."""
 
-    def __init__(self, directory: Path, stamp: str) -> None:
+    def __init__(self, directory: Path, stamp: str, replays: int = 1) -> None:
         self.directory, self.stamp = directory, stamp
         self._lease = Lease(directory)
-        self._state, self._rows = directory / "state.safetensors", directory / "replay.bin"
-        self._saved = 0  # rows in replay.bin that the state speaks of
+        self._state = directory / "state.safetensors"
+        self._rows = [directory / (f"replay{index:02d}.bin" if index else "replay.bin") for index in range(replays)]
+        self._saved = [0] * replays  # rows in each of them that the state speaks of
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
         """State and metadata of the last save, or why there is nothing to go on from."""
-        if not (self._state.exists() and self._rows.exists()):
+        if not all(path.exists() for path in (self._state, *self._rows)):
             self._clear()
             return ""
         try:
@@ -102,29 +103,40 @@ class Checkpoint:
         if meta.get("stamp") != self.stamp:
             self._clear()
             return f"starting over: {self.directory} was made with other settings or other earlier skills"
-        if self._rows.stat().st_size < meta["bytes"]:
-            self._clear()
-            return f"starting over: {self._rows} is shorter than its checkpoint says"
-        self._saved = int(meta["rows"])
+        # A training that was interrupted before there could be several replays has plain numbers here.
+        saved, sizes = ([meta[key]] if isinstance(meta[key], int) else meta[key] for key in ("rows", "bytes"))
+        for path, size in zip(self._rows, sizes, strict=True):
+            if path.stat().st_size < size:
+                self._clear()
+                return f"starting over: {path} is shorter than its checkpoint says"
+        self._saved = saved
         return tensors, meta
 
-    def load_replay(self, replay: Replay, columns: Columns) -> None:
-        size = 4 * columns.width
-        with self._rows.open("r+b") as file:
-            file.truncate(self._saved * size)  # rows that were appended after the last save
-        kept = min(self._saved, replay.capacity)
-        replay.added += self._saved - kept
-        replay.extend(read_rows(self._rows, columns, self._saved - kept, kept))
+    def load_replays(self, replays: Sequence[Replay]) -> None:
+        for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
+            with path.open("r+b") as file:
+                file.truncate(4 * replay.columns.width * saved)  # rows that were appended after the last save
+            kept = min(saved, replay.capacity)
+            replay.added += saved - kept
+            replay.extend(read_rows(path, replay.columns, saved - kept, kept))
 
-    def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], replay: Replay, inherited: int) -> None:
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        meta: Mapping[str, Any],
+        replays: Sequence[Replay],
+        inherited: Sequence[int],
+    ) -> None:
         """Append the new rows, then put the state that speaks of them in place."""
-        own = replay.added - inherited
-        with self._rows.open("ab") as file:
-            append_rows(file, replay, inherited + self._saved)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        save_tensors(self._state, tensors, {**meta, "stamp": self.stamp, "rows": own, "bytes": size})
+        sizes = []
+        for path, saved, replay, before in zip(self._rows, self._saved, replays, inherited, strict=True):
+            with path.open("ab") as file:
+                append_rows(file, replay, before + saved)
+                file.flush()
+                os.fsync(file.fileno())
+                sizes.append(file.tell())
+        own = [replay.added - before for replay, before in zip(replays, inherited, strict=True)]
+        save_tensors(self._state, tensors, {**meta, "stamp": self.stamp, "rows": own, "bytes": sizes})
         self._saved = own
 
     def remove(self) -> None:

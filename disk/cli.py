@@ -97,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
 
     joint = command("train-joint", _train_joint, "all skills of a run at once (called by the workflow)")
     joint.add_argument("--job", required=True, help="the run's settings as JSON")
-    joint.add_argument("--out", type=Path, required=True, help="the file of skills to write; stats.json goes beside it")
+    joint.add_argument(
+        "--out", type=Path, required=True, help="the file of skills to write; its other files go beside it"
+    )
 
     bundle = command("bundle", _bundle, "the skills of a chain as one file (called by the workflow)")
     bundle.add_argument("policies", type=Path, nargs="+")
@@ -177,7 +179,10 @@ def _train_joint(arguments: argparse.Namespace) -> None:
     from disk.train import learn_jointly
 
     _configure_torch(arguments.threads)
-    learn_jointly(JointJob.model_validate_json(arguments.job), arguments.out)
+    runtime, tracking = _settings()
+    job, out = JointJob.model_validate_json(arguments.job), arguments.out.parent
+    with _mirrored(out, tracking):
+        learn_jointly(job, out, runtime)
 
 
 def _bundle(arguments: argparse.Namespace) -> None:

@@ -117,10 +117,6 @@ class Change(Model):
         if self.what == "remove":
             if self.factors or self.ramp or bool(self.steps) == bool(self.together):
                 raise ValueError("remove takes either steps or together, and neither factors nor ramp")
-            if len(self.steps) > 1 and len(self.steps) != len(self.names):
-                raise ValueError(
-                    f"remove has {len(self.steps)} steps for {len(self.names)} names: give one, or one each"
-                )
             if isinstance(self.names, list) and len(set(self.names)) != len(self.names):
                 raise ValueError(f"remove names a body twice: {self.names}")
         elif self.together or not self.steps or len(self.steps) != len(self.factors):
@@ -184,8 +180,16 @@ class Environment(World):
     """Transitions kept; the oldest go first."""
     sac: dict[str, Any] = {}
     """SAC settings that this environment sets differently."""
-    conditions: dict[Name, NonNegativeInt | Literal["trained"]] = {"nominal": 0}
+    conditions: Annotated[dict[Name, NonNegativeInt | Literal["trained"]], Field(min_length=1)] = {"nominal": 0}
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
+    snapshots: list[PositiveInt] = []
+    """Steps after which methods that learn all skills together keep them as they are then, ascending."""
+
+    @model_validator(mode="after")
+    def _snapshots_in_order(self) -> Environment:
+        if any(later <= before for before, later in pairwise(self.snapshots)):
+            raise ValueError(f"snapshots: {self.snapshots}: expected ascending steps, each once")
+        return self
 
     @model_validator(mode="after")
     def _conditions_exist(self) -> Environment:
@@ -212,6 +216,10 @@ class Environment(World):
     def start_of(self, skill: int) -> int:
         """The global step at which a skill's training begins."""
         return sum(self.steps_of(earlier) for earlier in range(skill))
+
+    def last_of(self, skill: int) -> int:
+        """The global step of a skill's last training step."""
+        return self.start_of(skill) + max(0, self.steps_of(skill) - 1)
 
     def world(self) -> World:
         return World(**{name: getattr(self, name) for name in World.model_fields})
@@ -282,20 +290,50 @@ class Incremental(Model):
         return self.model_copy(update=unused)
 
 
+class Diayn(Model):
+    """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
+
+    hidden: list[PositiveInt]
+    """Widths of the discriminator's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of the discriminator (Adam)."""
+    sees: Literal["observation_and_sigma", "sigma"]
+    """What skills are told apart by: the next observation and σ, or σ alone."""
+
+
+class Curriculum(Model):
+    """VALOR's growing number of skills."""
+
+    first: PositiveInt
+    """K at the start."""
+    certainty: Share
+    """p_d: K grows when the discriminator's mean probability of the right skill, on fresh states, reaches this."""
+    episodes: PositiveInt
+    """How many episodes that mean is over, and the fewest between two growths."""
+
+
 class Method(Model):
     """A row of methods.yaml."""
 
-    objective: Literal["disk", "none"]
-    policies: Literal["independent"]
-    schedule: Literal["incremental", "uniform"]
+    objective: Literal["disk", "diayn", "none"]
+    policies: Literal["independent", "shared"]
+    """A network for every skill, or one for all that is told which skill it is."""
+    schedule: Literal["incremental", "uniform", "round_robin", "curriculum"]
+    """Which skill acts next: one after another, one drawn for every episode, one step each in turn, or one drawn from
+    a growing number. All but the first learn the skills together."""
     reuse_replay: bool = True
     """A new skill starts with the earlier skills' transitions, relabelled."""
     replay_keep: Share = 1.0
     """Share of the inherited transitions that is kept, drawn without replacement."""
-    steps: NonNegativeInt | None = None
-    """Total budget of a joint method; null: that of the environment's schedule."""
+    steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
+    """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
+    not listed: the total of the environment's schedule."""
+    skills: dict[Name, PositiveInt] = {}
+    """Numbers of skills that a joint method sets differently from an environment's."""
     settings: dict[str, Any] = {}
     """Settings of the objective that this method sets differently."""
+    curriculum: dict[str, Any] = {}
+    """Settings of the curriculum that this method sets differently."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
 
@@ -305,10 +343,20 @@ class Method(Model):
 
     @model_validator(mode="after")
     def _rows_that_exist(self) -> Method:
-        if self.objective == "none" and (self.incremental or self.steps != 0):
-            raise ValueError("objective none learns nothing: it needs schedule uniform and steps 0")
-        if self.objective == "disk" and not self.incremental:
-            raise ValueError("objective disk needs schedule incremental")
+        if self.objective == "none" and (self.schedule, self.policies) != ("uniform", "independent"):
+            raise ValueError("objective none learns nothing: it needs schedule uniform and policies independent")
+        if self.objective == "disk" and not (self.incremental and self.policies == "independent"):
+            raise ValueError("objective disk needs schedule incremental and policies independent")
+        if self.objective == "diayn" and self.incremental:
+            raise ValueError("objective diayn learns its skills together: it needs another schedule than incremental")
+        if self.policies == "shared" and self.schedule != "uniform":
+            raise ValueError(f"schedule {self.schedule} needs policies independent")
+        if self.incremental and (self.steps is not None or self.skills):
+            raise ValueError("a chain has the environment's steps and skills: leave out steps and skills")
+        if self.objective == "none" and self.settings:
+            raise ValueError("objective none has no settings")
+        if self.schedule != "curriculum" and self.curriculum:
+            raise ValueError(f"schedule {self.schedule} has no curriculum")
         return self
 
 
@@ -362,6 +410,8 @@ class Config(Model):
     methods: dict[Name, Method]
     sac: Sac
     disk: Incremental
+    diayn: Diayn
+    curriculum: Curriculum
     evaluation: Evaluation
     tracking: Tracking
     runtime: Runtime
@@ -383,23 +433,68 @@ class Config(Model):
         for name, environment in self.environments.items():
             _changed(self.sac, environment.sac, f"environments.{name}.sac")
         for name, method in self.methods.items():
-            _changed(self.sac, method.sac, f"methods.{name}.sac")
-            _changed(self.disk, method.settings, f"methods.{name}.settings")
+            self._check_method(name, method)
         for group in self.runs:
             for env in group.envs:
                 for name in group.methods:
                     self._enough_steps(env, name)
         return self
 
+    def _check_method(self, name: str, method: Method) -> None:
+        _changed(self.sac, method.sac, f"methods.{name}.sac")
+        _changed(self.curriculum, method.curriculum, f"methods.{name}.curriculum")
+        self.settings_of(name)
+        if method.objective == "none" and method.steps != 0:
+            raise ValueError(f"methods.{name}.steps: {method.steps!r}: objective none learns nothing, so steps 0")
+        for field in ("steps", "skills"):
+            listed = getattr(method, field)
+            for env in listed if isinstance(listed, dict) else ():
+                if env not in self.environments:
+                    known = ", ".join(sorted(self.environments))
+                    raise ValueError(f"methods.{name}.{field}: {env!r} is unknown; known: {known}")
+
     def _enough_steps(self, env: str, method: str) -> None:
-        if self.methods[method].incremental:
-            environment, seed_steps = self.environments[env], self.sac_of(env, method).seed_steps
+        """Refuse budgets in which some policy would never be updated, and snapshots that would never be taken."""
+        environment, row, seed_steps = self.environments[env], self.methods[method], self.sac_of(env, method).seed_steps
+        if row.incremental:
             for skill in range(environment.skills):
                 if environment.steps_of(skill) <= seed_steps:
                     raise ConfigError(
                         f"environments.{env}.steps: {environment.steps_of(skill)}: expected more than the "
                         f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
                     )
+        elif row.objective != "none":
+            budget, policies = (
+                self.budget_of(env, method),
+                1 if row.policies == "shared" else self.skills_of(env, method),
+            )
+            if budget <= policies * seed_steps:
+                raise ConfigError(
+                    f"methods.{method}.steps: {budget} in {env}: expected more than the {seed_steps} seed steps "
+                    f"of each of its {policies} policies"
+                )
+            beyond = [step for step in environment.snapshots if step > budget]
+            if beyond:
+                raise ConfigError(
+                    f"environments.{env}.snapshots: {beyond[0]}: expected at most {budget}, the steps of {method}"
+                )
+
+    def budget_of(self, env: str, method: str) -> int:
+        """Environment steps of a whole run."""
+        environment, steps = self.environments[env], self.methods[method].steps
+        own = steps.get(env) if isinstance(steps, dict) else steps
+        return environment.start_of(environment.skills) if own is None else own
+
+    def skills_of(self, env: str, method: str) -> int:
+        return self.methods[method].skills.get(env, self.environments[env].skills)
+
+    def settings_of(self, method: str) -> Incremental | Diayn | None:
+        """Settings of a method's objective; null where nothing is learned."""
+        row = self.methods[method]
+        if row.objective == "none":
+            return None
+        base: Incremental | Diayn = getattr(self, row.objective)
+        return _changed(base, row.settings, f"methods.{method}.settings")
 
     def sac_of(self, env: str, method: str) -> Sac:
         settings = _changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
@@ -422,6 +517,8 @@ class Config(Model):
         if skill >= environment.skills:
             raise ConfigError(f"environments.{env}.skills: {environment.skills}: there is no skill {skill:02d}")
         self._enough_steps(env, method)
+        settings = self.settings_of(method)
+        assert isinstance(settings, Incremental)
         first = skill == 0
         inherits = row.reuse_replay and not first
         return SkillJob(
@@ -432,7 +529,7 @@ class Config(Model):
             steps=environment.steps_of(skill),
             start_step=environment.start_of(skill) if environment.evolution else None,
             sac=self.sac_of(env, method),
-            objective=_changed(self.disk, row.settings, f"methods.{method}.settings").relevant_to(skill),
+            objective=settings.relevant_to(skill),
             first_alpha=environment.first_alpha if first else None,
             alive_bonus=environment.alive_bonus if first else None,
             replay_capacity=environment.replay_capacity,
@@ -440,10 +537,12 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
-    def evaluation_job(self, env: str, condition: str) -> EvaluationJob:
+    def evaluation_job(self, env: str, condition: str | None = None) -> EvaluationJob:
+        """How skills are rolled out in a condition, by default the environment's first."""
         environment = self.environment(env)
-        step = environment.conditions[_known(environment.conditions, condition, f"condition of {env}")]
-        ends = [environment.start_of(skill + 1) - 1 for skill in range(environment.skills)]
+        name = condition or next(iter(environment.conditions))
+        step = environment.conditions[_known(environment.conditions, name, f"condition of {env}")]
+        ends = [environment.last_of(skill) for skill in range(environment.skills)]
         return EvaluationJob(
             env=env,
             world=environment.world(),
@@ -457,13 +556,28 @@ class Config(Model):
         environment, row = self.environment(env), self.method(method)
         if row.incremental:
             raise ConfigError(f"methods.{method}: its skills are learned one after another, not together")
+        settings = self.settings_of(method)
+        learned: dict[str, Any] = {}
+        if settings is not None:
+            self._enough_steps(env, method)
+            curriculum = _changed(self.curriculum, row.curriculum, f"methods.{method}.curriculum")
+            learned = {
+                "steps": self.budget_of(env, method),
+                "objective": settings,
+                "policies": row.policies,
+                "schedule": row.schedule,
+                "curriculum": curriculum if row.schedule == "curriculum" else None,
+                "replay_capacity": environment.replay_capacity,
+                "snapshots": environment.snapshots or None,
+            }
         return JointJob(
             env=env,
             world=environment.world(),
             seed=seed,
-            skills=environment.skills,
+            skills=self.skills_of(env, method),
             sac=self.sac_of(env, method),
             code=code_hash() if self.retrain_on_code_change else None,
+            **learned,
         )
 
 
@@ -487,7 +601,7 @@ class SkillJob(Model):
     seed: int
     skill: NonNegativeInt
     steps: NonNegativeInt
-    start_step: NonNegativeInt | None
+    start_step: NonNegativeInt | None = None
     """The global step it begins at; null where the world stands still."""
     sac: Sac
     objective: Incremental
@@ -500,13 +614,21 @@ class SkillJob(Model):
 
 
 class JointJob(Model):
-    """Everything a method whose skills are made together depends on."""
+    """Everything a method whose skills are made together depends on. Where nothing is learned, most of it is null."""
 
     env: Name
     world: World
     seed: int
     skills: PositiveInt
     sac: Sac
+    steps: PositiveInt | None = None
+    objective: Diayn | None = None
+    policies: Literal["independent", "shared"] | None = None
+    schedule: Literal["uniform", "round_robin", "curriculum"] | None = None
+    curriculum: Curriculum | None = None
+    replay_capacity: PositiveInt | None = None
+    """Of each policy's replay."""
+    snapshots: list[PositiveInt] | None = None
     code: str | None = None
 
 

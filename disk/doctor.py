@@ -52,13 +52,14 @@ def results(config: Config, root: Path) -> str:
     """Every run below `root`: what is finished, half-way, damaged or made by other code."""
     if not root.is_dir():
         raise ArtefactError(f"{root}: is not a directory")
-    runs = sorted({path.parent for path in root.rglob("skill[0-9][0-9]*") if path.is_dir()} | _bundled(root))
+    begun = {path.parent for name in ("skill[0-9][0-9]*", "checkpoint") for path in root.rglob(name) if path.is_dir()}
+    runs = sorted(begun | _bundled(root))
     if not runs:
         return f"{root}: no runs"
     lines, stale = [], set()
     for run in runs:
         lines.append(f"{run}: {_state(run)}")
-        stale |= {str(folder) for folder in sorted(run.glob("skill[0-9][0-9]")) if _stale(folder)}
+        stale |= {str(folder) for folder in (run, *run.glob("skill[0-9][0-9]")) if _stale(folder)}
     if stale:
         lines.append(f"made by other code than today's ({code_hash()}): {', '.join(sorted(stale))}")
         lines.append("  they are used as they are; `retrain_on_code_change: true` in the configuration retrains them")
@@ -77,10 +78,11 @@ def _state(run: Path) -> str:
         done += 1
     if done:
         parts.append(f"{done} skills finished")
-    for folder in sorted(run.glob("*.checkpoint")):
+    for folder in sorted(run.glob("*checkpoint")):
         try:
             _, meta = load_tensors(folder / "state.safetensors")
-            parts.append(f"{folder.name.removesuffix('.checkpoint')} can go on from step {meta['step']}")
+            whose = folder.name.removesuffix("checkpoint").removesuffix(".") or "training"
+            parts.append(f"{whose} can go on from step {meta['step']}")
         except ArtefactError as error:
             parts.append(f"{folder.name} has nothing to go on from ({error})")
     parts.append("bundled" if (run / "skills.safetensors").exists() else "not bundled yet")

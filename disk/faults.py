@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-UNION_BRANCH = re.compile(r"int|str|Coordinates|(list|literal|function|constrained)[\[-].*")
+UNION_BRANCH = re.compile(r"int|str|Coordinates|(list|dict|literal|function|constrained)[\[-].*")
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:

@@ -26,7 +26,7 @@ from matplotlib.patches import Circle
 
 from disk.config import World
 from disk.envs import make
-from disk.envs.evolution import Evolving, _names
+from disk.envs.evolution import Evolving, floor_of, names_of
 from disk.envs.point import PointEnv
 from disk.metrics import sound
 from disk.plots import INK, QUIET, WIDTH, _first, _nothing, _plane, _plane_key, _save, _style, method_name
@@ -123,11 +123,11 @@ def _sketch(world: World, step: int) -> _Sketch:
     data = mujoco.MjData(model)  # the pose of the model itself, without the noise of a reset
     mujoco.mj_kinematics(model, data)
     fixed = model.body_weldid[model.geom_bodyid] == 0
-    floor = next(iter(data.geom_xpos[fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE), 2]), 0.0)
+    floor = floor_of(model)
     for geom in np.flatnonzero(fixed & (model.geom_type == mujoco.mjtGeom.mjGEOM_SPHERE)):
         (x, y, z), radius = data.geom_xpos[geom], model.geom_size[geom, 0]
         blocks[PRESENT if z + radius > floor else REMOVED].append((float(x), float(y), float(radius)))
-    names = {index: name for name, index in _names(model, "actuator").items()}
+    names = {index: name for name, index in names_of(model, "actuator").items()}
     dead = {i: names.get(i, f"actuator {i}") for i, factor in enumerate(scale.tolist()) if factor == 0.0}
     breaks = any(change.what == "actuator" for change in (world.evolution.changes if world.evolution else ()))
     limbs, said = [], list(dead.values())
@@ -150,7 +150,7 @@ def _thrusters(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str])
 def _legs(model: mujoco.MjModel, data: mujoco.MjData, dead: dict[int, str]) -> tuple[list[_Limb], list[str]]:
     """Legs, and what to call the dead ones. A leg is what is named alike: `hip_3` and `ankle_3` are leg 3."""
     legs: dict[str, list[int]] = {}
-    for name, index in _names(model, "actuator").items():
+    for name, index in names_of(model, "actuator").items():
         legs.setdefault(name.rpartition("_")[2], []).append(index)
     limbs: list[_Limb] = []
     said: list[str] = []

@@ -11,8 +11,8 @@ from pathlib import Path
 def code_hash() -> str:
     """A hash of the code that decides what is learned; comments and docstrings do not count."""
     package = Path(__file__).resolve().parent
-    algorithm = ["networks.py", "sac.py", "replay.py", "seeds.py", "skills.py", "train.py", "rollout.py"]
-    files = [package / name for name in algorithm]
+    learner = ["networks", "sac", "replay", "seeds", "schedules", "assemble", "train"]
+    files = [package / f"{name}.py" for name in [*learner, "artefacts", "skills", "rollout"]]
     files += sorted([*package.glob("objectives/*.py"), *package.glob("envs/*.py")])
     digest = hashlib.sha256()
     for path in files:

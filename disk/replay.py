@@ -2,6 +2,7 @@
 
 A transition is one packed row `obs | action | next_obs | sigma | terminated`, so that a batch is one
 gather, the critic's input `obs | action` is a view of it, and a checkpoint appends raw rows to a file.
+Where skills are learned together, `label` at the end of the row says which skill acted.
 Rows are kept in the order they came; when the capacity is reached the oldest are overwritten.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,17 +29,19 @@ class Columns:
     obs: int
     action: int
     sigma: int
+    label: int = 0
 
     @property
     def width(self) -> int:
-        return 2 * self.obs + self.action + self.sigma + 1
+        return 2 * self.obs + self.action + self.sigma + 1 + self.label
 
     @property
     def parts(self) -> dict[str, slice]:
         start, parts = 0, {}
         widths = {"obs": self.obs, "action": self.action, "next_obs": self.obs, "sigma": self.sigma, "terminated": 1}
-        for name, width in widths.items():
-            parts[name] = slice(start, start + width)
+        for name, width in {**widths, "label": self.label}.items():
+            if width:
+                parts[name] = slice(start, start + width)
             start += width
         return parts
 
@@ -46,16 +49,25 @@ class Columns:
 class Batch:
     """Views of gathered rows (B, width)."""
 
-    __slots__ = ("action", "next_obs", "obs", "obs_action", "sigma", "terminated")
+    __slots__ = ("action", "columns", "label", "next_obs", "obs", "obs_action", "rows", "sigma", "terminated")
 
     def __init__(self, rows: Tensor, columns: Columns) -> None:
+        self.rows, self.columns = rows, columns
         middle = columns.obs + columns.action
+        flag = middle + columns.obs + columns.sigma
         self.obs_action = rows[:, :middle]
         self.obs = rows[:, : columns.obs]
         self.action = rows[:, columns.obs : middle]
         self.next_obs = rows[:, middle : middle + columns.obs]
-        self.sigma = rows[:, middle + columns.obs : -1]  # σ(s')
-        self.terminated = rows[:, -1:]
+        self.sigma = rows[:, middle + columns.obs : flag]  # σ(s')
+        self.terminated = rows[:, flag : flag + 1]
+        self.label = rows[:, flag + 1 :]
+
+    def given(self, latent: Tensor) -> Batch:
+        """The batch as a policy sees it that is told its skill: z (B, L) behind both observations."""
+        columns, rest = self.columns, self.rows[:, 2 * self.columns.obs + self.columns.action :]
+        rows = torch.cat((self.obs, latent, self.action, self.next_obs, latent, rest), dim=1)
+        return Batch(rows, replace(columns, obs=columns.obs + latent.shape[1]))
 
 
 class Replay:
@@ -71,11 +83,19 @@ class Replay:
         return min(self.added, self.capacity)
 
     def add(
-        self, obs: np.ndarray, action: np.ndarray, next_obs: np.ndarray, terminated: bool, sigma: np.ndarray
+        self,
+        obs: np.ndarray,
+        action: np.ndarray,
+        next_obs: np.ndarray,
+        terminated: bool,
+        sigma: np.ndarray,
+        label: float | np.ndarray = 0.0,
     ) -> None:
         row, parts = self._staging, self._parts
         row[parts["obs"]], row[parts["action"]], row[parts["next_obs"]] = obs, action, next_obs
-        row[parts["sigma"]], row[-1] = sigma, terminated
+        row[parts["sigma"]], row[parts["terminated"]] = sigma, terminated
+        if "label" in parts:
+            row[parts["label"]] = label
         self.rows[self.added % self.capacity].copy_(torch.from_numpy(row))
         self.added += 1
 

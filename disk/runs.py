@@ -6,7 +6,7 @@ own; here it is for people who would rather not use Snakemake. Both write the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from disk.skills import Skills
 
 SKILL_FILES = ("policy.safetensors", "replay.safetensors", "visits.npy", "stats.json", "progress.csv")
+RUN_FILES = ("skills.safetensors", "stats.json", "progress.csv")
+"""What a run has whose skills were learned together."""
 
 
 def results_root(config: Config) -> Path:
@@ -53,7 +55,12 @@ def train_run(
     run = run_directory(root, env, method, seed)
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
-        learn_jointly(config.joint_job(env, method, seed), run / "skills.safetensors")
+        joint = config.joint_job(env, method, seed)
+        if not all((run / name).exists() for name in RUN_FILES):
+            with watch(run):
+                learn_jointly(joint, run, config.runtime)
+        else:
+            _refuse_others(run, joint.digest())
         return run
     count = environment.skills if skills is None else skills
     folders = [skill_directory(run, skill) for skill in range(count)]
@@ -62,10 +69,15 @@ def train_run(
         if not finished(folder):
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)
-        elif load_json(folder / "stats.json").get("config_hash") != job.digest():
-            raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
+        else:
+            _refuse_others(folder, job.digest())
     bundle_run([folder / "policy.safetensors" for folder in folders], run / "skills.safetensors")
     return run
+
+
+def _refuse_others(folder: Path, expected: str) -> None:
+    if load_json(folder / "stats.json").get("config_hash") != expected:
+        raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
@@ -126,35 +138,6 @@ def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     import pandas as pd
 
     return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
-
-
-def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path) -> None:
-    """Distances of skills as they were right after their training, in every condition, from their own files."""
-    import pandas as pd
-
-    from disk import metrics
-    from disk.skills import bundle
-
-    skills = bundle(policies)
-    frames = []
-    for condition, job in jobs.items():
-        frame = metrics.measure(roll_out(job, skills))
-        frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
-    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
-
-
-def forgetting_table(after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
-    """Distance of every skill in every condition, right after its training and at the end of the run."""
-    import pandas as pd
-
-    frames = []
-    for (method, seed, before), (_, _, now) in zip(read_runs(after), read_runs(final), strict=True):
-        now = now[now["metric"] == "distance"]
-        frame = before.merge(now, on=["condition", "skill"], suffixes=("_after", "_final"))
-        frame = frame.rename(columns={"value_after": "distance_after_training", "value_final": "distance_final"})
-        frames.append(frame.assign(method=method, seed=seed))
-    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
-    return pd.concat(frames, ignore_index=True)[columns]
 
 
 def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:

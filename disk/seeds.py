@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-STREAMS = {"learner": 0, "episode": 1, "visits": 2, "evaluation": 3}
-Stream = Literal["learner", "episode", "visits", "evaluation"]
+STREAMS = {"learner": 0, "episode": 1, "visits": 2, "evaluation": 3, "schedule": 4, "objective": 5}
+Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective"]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

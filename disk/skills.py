@@ -108,6 +108,13 @@ def _actor(tensors: dict[str, Tensor], meta: dict[str, Any], copies: int) -> Act
     return actor.requires_grad_(False)
 
 
+def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[str, Any]) -> Skills:
+    """Skills of actors that may still be learning: copies, on the CPU."""
+    states = [actor.state_dict() for actor in actors]
+    tensors = {name: torch.cat([state[name].detach().cpu() for state in states]) for name in states[0]}
+    return Skills(_actor(tensors, meta, len(actors)), which, latent, meta)
+
+
 def load(source: str | Path) -> Skills:
     """Skills from a run's directory (`results/point/disk/seed0`) or a file of skills."""
     path = Path(source)

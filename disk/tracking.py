@@ -227,7 +227,8 @@ def _read_run(run: Path) -> Record:
     if stats:  # a chain: its settings are its skills', and it grows without becoming another run
         about = {name: stats[-1].get(name) for name in ("commit", "code_hash")}
     else:
-        about = _metadata(result) if finished else {"job": _json(run / "checkpoint" / "job.json")}
+        made = {**_metadata(result), **_json(run / "stats.json")}
+        about = made if finished else {"job": _json(run / "checkpoint" / "job.json")}
     steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
     seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
     artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}

@@ -1,43 +1,48 @@
-"""Training: one loop, and what is assembled around it.
+"""Training: one loop, and the two ways in.
 
 `learn_skill` is Algorithm 1 of the paper for one skill, from the files of the earlier skills to its own.
-`learn_jointly` makes all skills of a run at once (for now: the random policies).
+`learn_jointly` learns all skills of a run at once. `disk.assemble` puts together what the loop works with.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
+import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from disk.artefacts import (
+    CHECKED,
+    finished,
+    identity,
+    snapshot_name,
+    writable,
+    write_run,
+    write_skill,
+    write_untrained,
+)
+from disk.assemble import Parts, choose_device, joint_parts, skill_parts
 from disk.checkpoint import Checkpoint, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, SkillJob
-from disk.envs import Projected, make
-from disk.files import ArtefactError, checksum, load_json, save_json, save_text, sweep, whole
-from disk.networks import Actor
-from disk.objectives.incremental import IncrementalObjective, inverse_mean
+from disk.envs import Projected
+from disk.files import ArtefactError, save_json, sweep, whole
 from disk.progress import NotFiniteError, Progress
-from disk.provenance import code_hash, commit
-from disk.replay import Batch, Columns, Replay, inherit, save_shard
-from disk.rollout import visits
+from disk.replay import Batch
 from disk.sac import SAC
-from disk.seeds import EpisodeSeeds, seed_of
+from disk.seeds import seed_of
 from disk.signals import Stopping, until_signal
-from disk.skills import Skills, bundle, load
+from disk.skills import FILE
 
 log = logging.getLogger("disk")
-CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
-"""Files of a skill whose checksums stand in its stats.json."""
 
 
 class Interrupted(RuntimeError):
@@ -52,47 +57,150 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     """Learn the next skill after the `earlier` ones (their directories, in order) into directory `out`."""
     if len(earlier) != job.skill:
         raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
-    _writable(out)
+    writable(out)
     directory = out.with_name(f"{out.name}.checkpoint")
-    checkpoint = Checkpoint(directory, stamp(job.canonical(), _identity(job, earlier)))
+    checkpoint = Checkpoint(directory, stamp(job.canonical(), identity(job, earlier)))
     try:
         sweep(out)
-        sweep(directory)
-        if _finished(out, checkpoint.stamp):  # by the process that this one waited for
+        if finished(out, checkpoint.stamp, CHECKED):  # by the process that this one waited for
             checkpoint.remove()
             return
-        training = SkillTraining(job, earlier, runtime, checkpoint)
-        training.resume()
-        save_json(directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
-        with until_signal() as stopping:
-            training.run(stopping)
-        _write_skill(training, out)
+        training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
+        training.to_the_end(job)
+        write_skill(job, training.parts, training.progress, checkpoint.stamp, out)
         if not controller_is_gone():
             checkpoint.remove()
     finally:
         checkpoint.close()
 
 
-class SkillTraining:
-    """The state of one skill's training, and its loop."""
+def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
+    """Learn all skills of a run together into directory `out`; without steps they are the paper's random skills."""
+    writable(out)
+    if job.steps is None:
+        write_untrained(job, out)
+        return
+    policies = job.skills if job.policies == "independent" else 1
+    checkpoint = Checkpoint(out / "checkpoint", stamp(job.canonical(), {}), replays=policies)
+    try:
+        sweep(out)
+        if finished(out, checkpoint.stamp, [FILE, *map(snapshot_name, job.snapshots or [])]):
+            checkpoint.remove()
+            return
+        training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
+        training.to_the_end(job)
+        snapshots = training.publish(out)
+        write_run(job, training.parts, training.progress, checkpoint.stamp, snapshots, out)
+        if not controller_is_gone():
+            checkpoint.remove()
+    finally:
+        checkpoint.close()
 
-    def __init__(self, job: SkillJob, earlier: Sequence[Path], runtime: Runtime, checkpoint: Checkpoint) -> None:
-        self.job, self.runtime, self.checkpoint = job, runtime, checkpoint
-        self.device = choose_device(runtime.device)
-        self.generator = torch.Generator(self.device).manual_seed(seed_of("learner", job.seed, job.skill))
-        self.start = job.start_step or 0
-        self.env = make(job.world, self.start)
-        self.columns = Columns(self.env.observation_size, self.env.action_size, self.env.sigma_size)
-        self.collected = 0
-        """Steps outside the budget, for 𝒯."""
-        self.agent = SAC(self.env.observation_size, self.env.action_size, job.sac, self.generator, self.device)
-        self.objective = self._objective(earlier)
-        self.replay = self._replay(earlier)
-        self.inherited = self.replay.added
-        label = f"{job.env} seed {job.seed} skill {job.skill:02d}"
-        live = checkpoint.directory / "progress.csv"
-        self.progress = Progress(live, runtime.log_every, job.steps, label, self.device)
-        self.step = self.episode = 0
+
+@dataclass
+class Lane:
+    """A world and what is going on in it."""
+
+    env: Projected
+    episode: int = 0
+    skill: int = 0
+    latent: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    obs: np.ndarray | None = None
+    """What the skill sees; None between episodes."""
+    length: int = 0
+    """Steps of this episode."""
+
+
+class Training:
+    """The state of a training, and its loop."""
+
+    def __init__(self, parts: Parts, runtime: Runtime, checkpoint: Checkpoint) -> None:
+        self.parts, self.runtime, self.checkpoint = parts, runtime, checkpoint
+        self.lanes = [Lane(env) for env in parts.envs]
+        device = parts.latents.device
+        self.progress = Progress(
+            checkpoint.directory / "progress.csv", runtime.log_every, parts.steps, parts.label, device
+        )
+        self.step = 0
+
+    def to_the_end(self, job: SkillJob | JointJob) -> None:
+        """Go on from where an earlier process of this job stopped, if one did, and train until the budget is used."""
+        sweep(self.checkpoint.directory)
+        self.resume()
+        save_json(self.checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+        with until_signal() as stopping:
+            self.run(stopping)
+
+    def run(self, stopping: Stopping) -> None:
+        parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
+        next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+        while self.step < parts.steps:
+            turn = self.step % len(self.lanes)
+            lane, env = self.lanes[turn], self.lanes[turn].env
+            env.at(parts.start + self.step)
+            obs = self._begin(turn) if lane.obs is None else lane.obs
+            index = parts.agent_of(lane.skill)
+            agent, replay = parts.agents[index], parts.replays[index]
+            done = replay.added - parts.inherited[index]  # steps that this policy has taken
+            seeding = done < sac.seed_steps
+            action = _uniform_action(agent, env) if seeding else agent.act(np.concatenate((obs, lane.latent)))
+            next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
+            _must_be_finite("observation", next_obs, self.step)
+            _must_be_finite("sigma", info["sigma"], self.step)
+            replay.add(obs, action, next_obs, terminated, info["sigma"], lane.skill)
+            objective.observe(lane.skill, info["sigma"])
+            self.progress.observe(info["sigma"])
+            lane.obs, lane.length = next_obs, lane.length + 1
+            for _ in range(0 if seeding else _updates_due(done, sac.updates_per_step)):
+                if agent.updates == 0:
+                    objective.start(partial(parts.sample, index))
+                batch = parts.sample(index)
+                metrics = dict(objective.update(partial(parts.sample_all, batch, index)))
+                reward, terms = objective.reward(batch, progress=self.step / parts.steps)
+                metrics |= terms
+                metrics |= agent.update(parts.as_seen(batch), reward)
+                self.progress.update(self.step, metrics)
+            self.step += 1
+            if self.step in parts.snapshots:
+                parts.skills().save(self._snapshot(self.step))
+            if terminated or truncated or self.step == parts.steps:
+                self._end(lane)
+                if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
+                    self._save()
+                    next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+                if stopping.signum:
+                    raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
+        self.progress.close()
+
+    def _begin(self, turn: int) -> np.ndarray:
+        """A new episode. It is seeded by its place in the training: no simulator state needs saving."""
+        lane, parts = self.lanes[turn], self.parts
+        lane.skill, lane.length = parts.schedule.next(turn, lane.episode), 0
+        lane.latent = parts.latents[lane.skill].cpu().numpy() if parts.latents.shape[1] else lane.latent
+        lane.obs, _ = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, lane.episode))
+        _must_be_finite("first observation", lane.obs, self.step)
+        return lane.obs
+
+    def _end(self, lane: Lane) -> None:
+        replay = self.parts.replays[self.parts.agent_of(lane.skill)]
+        self.parts.schedule.finished(lambda: Batch(replay.newest(lane.length).to(replay.rows.device), replay.columns))
+        lane.episode += 1
+        lane.obs = None
+        self.progress.episode(self.step, lane.length)
+
+    def _rejoin(self, turn: int, length: int) -> None:
+        """Bring a lane back into its episode: the same start, the same actions, in the world as it was at each step."""
+        lane, parts, lanes = self.lanes[turn], self.parts, len(self.lanes)
+        last = (self.step - 1 - turn) // lanes * lanes + turn  # the last step that was this lane's
+        steps = range(parts.start + last - (length - 1) * lanes, parts.start + last + 1, lanes)
+        lane.env.at(steps[0])
+        self._begin(turn)
+        replay = parts.replays[parts.agent_of(lane.skill)]
+        actions = replay.newest(length)[:, replay.columns.parts["action"]].numpy()
+        for step, action in zip(steps, actions, strict=True):
+            lane.env.at(step)
+            lane.obs = lane.env.step(lane.env.to_native(action))[0]
+        lane.length = length
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one of this very job."""
@@ -102,230 +210,59 @@ class SkillTraining:
                 log.warning(found)
             return
         tensors, meta = found
-        self.step, self.episode = meta["step"], meta["episode"]
-        self.checkpoint.load_replay(self.replay, self.columns)
-        self.agent.load_state(_part(tensors, "agent"))
-        self.objective.load_state(_part(tensors, "objective"))
+        parts = self.parts
+        self.step = meta["step"]
+        self.checkpoint.load_replays(parts.replays)
+        for index, agent in enumerate(parts.agents):
+            agent.load_state(_part(tensors, _numbered("agent", index)))
+            agent.generator.set_state(tensors[_numbered("generator", index)])
+        parts.objective.load_state(_part(tensors, "objective"))
+        parts.schedule.load_state(_part(tensors, "schedule"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
-        self.generator.set_state(tensors["generator"])
-        log.info("going on from step %d of %d (%s)", self.step, self.job.steps, self.checkpoint.directory)
-
-    def run(self, stopping: Stopping) -> None:
-        job, env, replay, agent, objective = self.job, self.env, self.replay, self.agent, self.objective
-        next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
-        while self.step < job.steps:
-            # Seeded by its place in the training: no simulator state needs saving between episodes.
-            env.at(self.start + self.step)
-            obs, _ = env.reset(seed=seed_of("episode", job.seed, job.skill, self.episode))
-            _must_be_finite("first observation", obs, self.step)
-            started, over = self.step, False
-            while not over and self.step < job.steps:
-                env.at(self.start + self.step)
-                seeding = self.step < job.sac.seed_steps
-                action = self._uniform_action() if seeding else agent.act(obs)
-                next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
-                over = terminated or truncated
-                _must_be_finite("observation", next_obs, self.step)
-                _must_be_finite("sigma", info["sigma"], self.step)
-                replay.add(obs, action, next_obs, terminated, info["sigma"])
-                objective.observe(job.skill, info["sigma"])
-                self.progress.observe(info["sigma"])
-                obs = next_obs
-                for _ in range(0 if seeding else self._updates_due()):
-                    if agent.updates == 0:
-                        objective.start(self._sample)
-                    batch = self._sample()
-                    metrics = dict(objective.update(batch))
-                    reward, terms = objective.reward(batch, progress=self.step / job.steps)
-                    metrics |= terms
-                    metrics |= agent.update(batch, reward)
-                    self.progress.update(self.step, metrics)
-                self.step += 1
-            self.episode += 1
-            self.progress.episode(self.step, self.step - started)
-            if time.monotonic() >= next_save or stopping.signum or self.step == job.steps:
-                self._save()
-                next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
-            if stopping.signum:
-                raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
-        self.progress.close()
-
-    def _sample(self) -> Batch:
-        return self.replay.sample(self.job.sac.batch_size, self.generator)
-
-    def _updates_due(self) -> int:
-        ratio = self.job.sac.updates_per_step
-        return math.floor((self.step + 1) * ratio) - math.floor(self.step * ratio)
-
-    def _uniform_action(self) -> np.ndarray:
-        drawn = torch.rand(self.env.action_size, generator=self.generator, device=self.device)
-        return (2.0 * drawn - 1.0).cpu().numpy()
-
-    def _objective(self, earlier: Sequence[Path]) -> IncrementalObjective:
-        config, size = self.job.objective, self.env.sigma_size
-        past: Tensor | None = None
-        alpha, bonus = self.job.first_alpha or 0.0, self.job.alive_bonus or 0.0
-        beta: float | None = 0.0
-        if earlier:
-            past = torch.from_numpy(np.concatenate(self._past(earlier)))
-            before = _read_stats(earlier[-1])
-            alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
-            if before["mean_diversity"] is not None:
-                beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
-            else:
-                beta = config.beta if config.second_beta == "one" else None  # None: measured at the first update
-        return IncrementalObjective(config, size, past, alpha, beta, bonus, self.generator, self.device)
-
-    def _past(self, earlier: Sequence[Path]) -> list[np.ndarray]:
-        """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
-        if self.job.start_step is None:
-            return [_read_visits(folder, self.env.sigma_size) for folder in earlier]
-        skills = bundle([folder / "policy.safetensors" for folder in earlier])
-        seeds = [EpisodeSeeds("visits", self.job.seed, self.job.skill, skill) for skill in range(len(earlier))]
-        states, collected = visits(skills, self.job.world, self.job.objective.past_states, seeds, self.start)
-        self.collected += collected
-        return states
-
-    def _replay(self, earlier: Sequence[Path]) -> Replay:
-        keep = self.job.replay_keep
-        shards = [] if keep is None else [folder / "replay.safetensors" for folder in earlier]
-        room = sum(_read_stats(folder)["steps"] for folder in earlier) if shards else 0
-        replay = Replay(min(self.job.replay_capacity, room + self.job.steps), self.columns, self.device)
-        inherit(replay, shards, 1.0 if keep is None else keep, self.generator)
-        return replay
+        for turn, lane in enumerate(self.lanes):
+            lane.episode, length = meta["lanes"][turn] if "lanes" in meta else (meta["episode"], 0)
+            if length:
+                self._rejoin(turn, length)
+        log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
 
     def _save(self) -> None:
         self.progress.check()
+        parts = self.parts
         curve, values = self.progress.state()
-        tensors = {"generator": self.generator.get_state()}
-        for name, part in (("agent", self.agent.state()), ("objective", self.objective.state()), ("progress", curve)):
+        tensors: dict[str, Tensor] = {}
+        named = {"objective": parts.objective.state(), "schedule": parts.schedule.state(), "progress": curve}
+        for index, agent in enumerate(parts.agents):
+            tensors[_numbered("generator", index)] = agent.generator.get_state()
+            named[_numbered("agent", index)] = agent.state()
+        for name, part in named.items():
             tensors |= {f"{name}/{key}": value for key, value in part.items()}
-        meta = {"step": self.step, "episode": self.episode, "progress": values}
-        self.checkpoint.save(tensors, meta, self.replay, self.inherited)
+        lanes = [[lane.episode, 0 if lane.obs is None else lane.length] for lane in self.lanes]
+        meta = {"step": self.step, "lanes": lanes, "progress": values}
+        self.checkpoint.save(tensors, meta, parts.replays, parts.inherited)
+
+    def _snapshot(self, step: int) -> Path:
+        """Where a snapshot waits for the end of the training, so that a failed job does not lose it."""
+        return self.checkpoint.directory / f"snapshot{step}.safetensors"
+
+    def publish(self, out: Path) -> list[str]:
+        """Copy the snapshots to where they belong, and remove those of other settings; the names of the copies."""
+        names = {snapshot_name(step): self._snapshot(step) for step in self.parts.snapshots}
+        for name, path in names.items():
+            with path.open("rb") as kept, whole(out / name) as file:
+                shutil.copyfileobj(kept, file)
+        for other in out.glob("snapshots/*"):
+            if other.relative_to(out).as_posix() not in names:
+                other.unlink()
+        return list(names)
 
 
-def _write_skill(training: SkillTraining, out: Path) -> None:
-    job, env = training.job, training.env
-    skill = Skills(
-        training.agent.actor.cpu(),
-        torch.zeros(1, dtype=torch.int64),
-        torch.zeros(1, 0),
-        {**describe(env, job.env, job), "skill": job.skill},
-    )
-    skill.save(out / "policy.safetensors")
-    seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
-    last = max(training.start, training.start + job.steps - 1)
-    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
-    with whole(out / "visits.npy") as file:
-        np.save(file, states)
-    shard = training.replay.newest(min(job.steps, len(training.replay)))
-    save_shard(out / "replay.safetensors", shard, training.columns, {"env": job.env, "skill": job.skill})
-    save_text(out / "progress.csv", training.progress.text())
-    consistency, diversity = training.objective.means()
-    stats = {
-        "skill": job.skill,
-        "mean_consistency": consistency,
-        "mean_diversity": diversity if job.skill else None,
-        "alpha": training.objective.alpha,
-        "beta": training.objective.beta if job.skill else None,
-        "steps": job.steps,
-        "collected_steps": collected + training.collected,
-        **_provenance(job),
-        "stamp": training.checkpoint.stamp,
-        "checksums": {name: checksum(out / name) for name in CHECKED},
-        "seconds": round(training.progress.seconds, 3),
-    }
-    save_json(out / "stats.json", stats)  # last: where it is, the others are
+def _updates_due(done: int, ratio: float) -> int:
+    return math.floor((done + 1) * ratio) - math.floor(done * ratio)
 
 
-def _provenance(job: SkillJob | JointJob) -> dict[str, Any]:
-    return {
-        "config_hash": job.digest(),
-        "code_hash": code_hash(),
-        "commit": commit(),
-        "job": job.model_dump(mode="json"),
-    }
-
-
-def learn_jointly(job: JointJob, out: Path) -> None:
-    """Freshly initialised policies, the paper's random skills, into the file `out`."""
-    _writable(out.parent)
-    env = make(job.world)
-    generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
-    sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
-    actor = Actor(*sizes, copies=job.skills, generator=generator)
-    save_json(out.with_name("stats.json"), {"steps": 0, **_provenance(job), "seconds": 0.0})
-    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job.env, job)).save(out)
-
-
-def describe(env: Projected, name: str, job: SkillJob | JointJob) -> dict[str, Any]:
-    """What a file of skills says of itself."""
-    space = env.action_space
-    return {
-        "env": name,
-        "world": job.world.model_dump(mode="json"),
-        "observation_size": env.observation_size,
-        "action_size": env.action_size,
-        "latent_size": 0,
-        "action_low": space.low.tolist(),  # type: ignore[attr-defined]
-        "action_high": space.high.tolist(),  # type: ignore[attr-defined]
-        "hidden": list(job.sac.hidden),
-        "log_std_bounds": list(job.sac.log_std_bounds),
-        "seed": job.seed,
-        "config_hash": job.digest(),
-    }
-
-
-def choose_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
-
-
-def _identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
-    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
-    found: dict[str, str] = {}
-    for skill, folder in enumerate(earlier):
-        policy, stats = load(folder / "policy.safetensors"), _read_stats(folder)
-        for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed)):
-            if policy.meta.get(key) != wanted:
-                raise ArtefactError(f"{folder}: its policy is of {key} {policy.meta.get(key)!r}, not {wanted!r}")
-        for name in _read_from_earlier(job):
-            path = folder / name
-            is_, expected = checksum(path), stats.get("checksums", {}).get(name)
-            if is_ != expected:
-                raise ArtefactError(
-                    f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
-                    "Restore it, or delete it and run the same command again"
-                )
-            found[f"{folder.name}/{name}"] = is_
-        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
-    return found
-
-
-def _read_from_earlier(job: SkillJob) -> list[str]:
-    """Which files of each earlier skill this training reads."""
-    read = {"visits.npy": job.start_step is None, "replay.safetensors": job.replay_keep is not None}
-    return [name for name in CHECKED if read.get(name, True)]
-
-
-def _finished(out: Path, expected: str) -> bool:
-    try:
-        stats = load_json(out / "stats.json")
-        return stats.get("stamp") == expected and all((out / name).exists() for name in (*CHECKED, "progress.csv"))
-    except ArtefactError:
-        return False
-
-
-def _read_visits(folder: Path, sigma_size: int) -> np.ndarray:
-    path = folder / "visits.npy"
-    try:
-        states = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
-    if states.ndim != 2 or states.shape[1] != sigma_size:
-        raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers")
-    return np.asarray(states, dtype=np.float32)
+def _uniform_action(agent: SAC, env: Projected) -> np.ndarray:
+    drawn = torch.rand(env.action_size, generator=agent.generator, device=agent.device)
+    return (2.0 * drawn - 1.0).cpu().numpy()
 
 
 def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
@@ -334,27 +271,9 @@ def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
             raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")
 
 
-def _read_stats(folder: Path) -> dict[str, Any]:
-    """An earlier skill's stats.json, with the numbers that training takes from it."""
-    path = folder / "stats.json"
-    stats = load_json(path)
-    for key in ("mean_consistency", "mean_diversity", "steps"):
-        first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from
-        value = stats.get(key)
-        if not (isinstance(value, int | float) and math.isfinite(value)) and not (first and value is None):
-            raise ArtefactError(f"{path}: {key} is {value!r}, not a number; restore it, or delete it and run again")
-    return stats
+def _numbered(name: str, index: int) -> str:
+    return f"{name}{index}" if index else name
 
 
 def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}/")}
-
-
-def _writable(directory: Path) -> None:
-    """Say at the start, not after hours of training, that results cannot be written."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None

@@ -40,7 +40,7 @@ def saved(directory: Path, own: int = 5, inherited: int = 3, mark: str = "stamp"
     replay, checkpoint = replay_with(inherited), Checkpoint(directory, mark)
     assert checkpoint.load() == ""
     replay.extend(rows(inherited, own))
-    checkpoint.save(STATE, {"step": own}, replay, inherited)
+    checkpoint.save(STATE, {"step": own}, [replay], [inherited])
     checkpoint.close()
 
 
@@ -54,7 +54,7 @@ def test_state_and_replay_come_back(tmp_path: Path):
     assert not isinstance(found, str)
     assert found[1]["step"] == 5
     assert all(torch.equal(found[0][name], value) for name, value in STATE.items())
-    checkpoint.load_replay(replay, COLUMNS)
+    checkpoint.load_replays([replay])
     assert replay.added == 8
     assert torch.equal(replay.newest(100), rows(0, 8))
     checkpoint.close()
@@ -74,7 +74,7 @@ def test_a_restored_replay_equals_the_one_that_was_saved(tmp_path_factory, capac
     checkpoint.load()
     for count in batches:
         replay.extend(rows(replay.added, count))
-        checkpoint.save(STATE, {}, replay, inherited)
+        checkpoint.save(STATE, {}, [replay], [inherited])
     kept, added = replay.newest(1000), replay.added
     checkpoint.close()
     with (directory / "replay.bin").open("ab") as file:
@@ -82,16 +82,16 @@ def test_a_restored_replay_equals_the_one_that_was_saved(tmp_path_factory, capac
 
     again, restored = Checkpoint(directory, "stamp"), replay_with(inherited, capacity)
     assert not isinstance(again.load(), str)
-    again.load_replay(restored, COLUMNS)
+    again.load_replays([restored])
     assert restored.added == added
     assert torch.equal(restored.newest(1000), kept)
     # … and it can be saved and restored once more from there.
     restored.extend(rows(restored.added, 2))
-    again.save(STATE, {}, restored, inherited)
+    again.save(STATE, {}, [restored], [inherited])
     again.close()
     last, third = Checkpoint(directory, "stamp"), replay_with(inherited, capacity)
     assert not isinstance(last.load(), str)
-    last.load_replay(third, COLUMNS)
+    last.load_replays([third])
     assert torch.equal(third.newest(1000), restored.newest(1000))
     last.close()
 
@@ -103,7 +103,7 @@ def test_rows_of_a_save_that_did_not_finish_are_dropped(tmp_path: Path):
         file.write(b"x" * 37)
     checkpoint, replay = Checkpoint(tmp_path / "c", "stamp"), replay_with(3)
     assert not isinstance(checkpoint.load(), str)
-    checkpoint.load_replay(replay, COLUMNS)
+    checkpoint.load_replays([replay])
     assert torch.equal(replay.newest(100), rows(0, 8))
     assert (tmp_path / "c" / "replay.bin").stat().st_size == size
     checkpoint.close()
@@ -131,7 +131,7 @@ def test_what_cannot_be_continued_is_cleared_and_training_starts_over(tmp_path: 
     assert [path.name for path in directory.iterdir()] == ["lease"]
     fresh = replay_with(0)
     fresh.extend(rows(0, 2))
-    checkpoint.save(STATE, {"step": 2}, fresh, 0)
+    checkpoint.save(STATE, {"step": 2}, [fresh], [0])
     found = checkpoint.load()
     assert not isinstance(found, str)
     assert found[1]["step"] == 2
@@ -153,16 +153,16 @@ def test_a_save_that_dies_before_the_rename_leaves_the_one_before(tmp_path: Path
         os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
         checkpoint, replay = Checkpoint(directory, "stamp"), replay_with(3)
         checkpoint.load()
-        checkpoint.load_replay(replay, COLUMNS)
+        checkpoint.load_replays([replay])
         replay.extend(rows(8, 4))
-        checkpoint.save({"weights": torch.zeros(1)}, {"step": 9}, replay, 3)
+        checkpoint.save({"weights": torch.zeros(1)}, {"step": 9}, [replay], [3])
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     checkpoint, replay = Checkpoint(directory, "stamp"), replay_with(3)
     found = checkpoint.load()
     assert not isinstance(found, str)
     assert found[1]["step"] == 5
-    checkpoint.load_replay(replay, COLUMNS)
+    checkpoint.load_replays([replay])
     assert torch.equal(replay.newest(100), rows(0, 8))
     checkpoint.close()
 

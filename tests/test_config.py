@@ -152,6 +152,19 @@ def test_a_bad_value_is_refused_with_path_value_and_expectation(
         ({"sac": {"log_std_bounds": [2.0, -5.0]}}, ["sac", "log_std_bounds", "low < high"]),
         ({"methods": {"random": {"steps": 100}}}, ["methods.random", "steps 0"]),
         ({"methods": {"disk": {"schedule": "uniform"}}}, ["methods.disk", "incremental"]),
+        ({"methods": {"disk": {"policies": "shared"}}}, ["methods.disk", "independent"]),
+        ({"methods": {"disk": {"steps": 9000}}}, ["methods.disk", "leave out steps"]),
+        ({"methods": {"disk": {"skills": {"ant": 25}}}}, ["methods.disk", "skills"]),
+        ({"methods": {"diayn": {"schedule": "incremental"}}}, ["methods.diayn", "incremental"]),
+        ({"methods": {"diayn": {"schedule": "curriculum"}}}, ["methods.diayn", "curriculum", "independent"]),
+        ({"methods": {"diayn": {"curriculum": {"first": 3}}}}, ["methods.diayn", "uniform has no curriculum"]),
+        ({"methods": {"diayn": {"settings": {"alpha": 1.0}}}}, ["methods.diayn.settings.alpha", "learning_rate"]),
+        ({"methods": {"diayn": {"steps": {"pont": 100}}}}, ["methods.diayn.steps", "'pont'", "point"]),
+        ({"methods": {"diayn": {"skills": {"pont": 100}}}}, ["methods.diayn.skills", "'pont'", "point"]),
+        ({"methods": {"random": {"settings": {"alpha": 1.0}}}}, ["methods.random", "no settings"]),
+        ({"methods": {"random": {"policies": "shared"}}}, ["methods.random", "independent"]),
+        ({"environments": {"point": {"snapshots": [200, 100]}}}, ["environments.point", "snapshots", "ascending"]),
+        ({"environments": {"point": {"snapshots": [100, 100]}}}, ["environments.point", "snapshots", "ascending"]),
         ({"environments": {"my-robot": {}}}, ["environments.my-robot"]),
     ],
 )
@@ -192,6 +205,49 @@ def test_steps_that_never_update_are_refused_where_the_job_is_made_too():
         loaded.skill_job("point", "disk", 0, 0)
 
 
+def joint(*changes: dict[str, Any]) -> config.Config:
+    together = {"runs": [{"envs": ["point"], "methods": ["diayn"]}]}
+    return tiny_config(together, *changes)
+
+
+def test_a_joint_budget_is_the_schedules_total_unless_the_method_has_its_own():
+    for steps, expected in ((None, 900), (400, 400), ({"point": 700}, 700), ({"ant": 4_000_000}, 900)):
+        job = joint({"methods": {"diayn": {"steps": steps}}}).joint_job("point", "diayn", 0)
+        assert [job.steps, job.skills] == [expected, 3]
+    assert joint({"methods": {"diayn": {"skills": {"point": 7, "ant": 9}}}}).joint_job("point", "diayn", 0).skills == 7
+
+
+def test_a_preset_can_give_some_environments_budgets_of_their_own():
+    paper = {"methods": {"diayn": {"steps": {"halfcheetah": 5_000_000, "point": 800}}}}
+    loaded = joint(paper, {"methods": {"diayn": {"steps": {"halfcheetah": 100_000}}}})
+    assert [loaded.budget_of(env, "diayn") for env in ("halfcheetah", "point")] == [100_000, 800]
+    assert joint(paper, {"methods": {"diayn": {"steps": 600}}}).budget_of("halfcheetah", "diayn") == 600
+
+
+def test_joint_budgets_that_cannot_be_meant_are_refused_where_they_are_used():
+    with pytest.raises(ConfigError, match=r"methods\.diayn\.steps: 50 in point: expected more than the 50 seed steps"):
+        joint({"methods": {"diayn": {"steps": 50}}})
+    with pytest.raises(ConfigError, match="each of its 3 policies"):
+        joint({"methods": {"diayn": {"steps": 150, "policies": "independent"}}})
+    with pytest.raises(ConfigError, match=r"environments\.point\.snapshots: 901: expected at most 900.*diayn"):
+        joint({"environments": {"point": {"snapshots": [100, 901]}}})
+    tiny_config({"environments": {"point": {"snapshots": [100, 901]}}})  # a chain and untrained skills take none
+
+
+def test_an_untrained_job_has_nothing_in_it_that_training_depends_on():
+    one = tiny_config({"environments": {"point": {"snapshots": [100]}}, "diayn": {"learning_rate": 0.1}})
+    other = tiny_config({"environments": {"point": {"steps": 400, "replay_capacity": 9}}})
+    assert one.joint_job("point", "random", 0) == other.joint_job("point", "random", 0)
+
+
+def test_a_joint_job_survives_its_own_json_and_leaves_out_what_it_does_not_use():
+    job = joint({"environments": {"point": {"snapshots": [100]}}}).joint_job("point", "diayn", 0)
+    assert config.JointJob.model_validate_json(job.canonical()) == job
+    assert "curriculum" not in json.loads(job.canonical())
+    changed = joint({"environments": {"point": {"snapshots": [100]}}, "curriculum": {"certainty": 0.5}})
+    assert changed.joint_job("point", "diayn", 0) == job
+
+
 def test_jobs_of_unknown_names_are_refused_with_the_known_ones():
     loaded = tiny_config()
     with pytest.raises(ConfigError, match=r"'pont'.*point"):
@@ -212,7 +268,7 @@ def _at(path: list[Any], value: Any) -> Any:
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every mapping, list and value of a configuration with its path; free-form tables are left out."""
-    if path[-1:] in (("kwargs",), ("pathvars",)):
+    if path[-1:] in (("kwargs",), ("pathvars",), ("conditions",)):
         return
     yield path, value
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

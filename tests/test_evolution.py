@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import fingerprint, learn, often, raw_config, run_python, tiny_config
+from conftest import CPU, fingerprint, learn, often, raw_config, run_python, tiny_config
 from gymnasium.envs.mujoco.mujoco_env import expand_model_path
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
@@ -26,14 +26,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from disk import config as configuration
-from disk.checkpoint import Checkpoint
+from disk.assemble import skill_parts
 from disk.config import Config, ConfigError, World
 from disk.envs import Projected, make
 from disk.objectives.incremental import IncrementalObjective
 from disk.rollout import rollout
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.train import Interrupted, SkillTraining, learn_jointly, learn_skill
+from disk.train import Interrupted, learn_jointly, learn_skill
 
 MINE = """
 environments:
@@ -442,7 +442,7 @@ def test_a_broken_ant_is_a_plain_one_whose_two_controls_are_zeroed_by_hand():
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random skills of the broken point world: they use all four thrusters about equally."""
     path = tmp_path_factory.mktemp("untrained") / "skills.safetensors"
-    learn_jointly(CONFIG.joint_job("point_broken", "random", 0), path)
+    learn_jointly(CONFIG.joint_job("point_broken", "random", 0), path.parent, CONFIG.runtime)
     return path
 
 
@@ -558,19 +558,17 @@ def visits_by_hand(folder: Path, step: int, *seed: int) -> np.ndarray:
     return np.array(states)
 
 
-def past_of(config: Config, earlier: list[Path], where: Path) -> np.ndarray:
-    job = config.skill_job("point", "disk", 0, len(earlier))
-    checkpoint = Checkpoint(where / "skill.checkpoint", "stamp")
-    past = SkillTraining(job, earlier, config.runtime, checkpoint).objective.past
-    checkpoint.close()
-    assert past is not None
-    return past.numpy()
+def past_of(config: Config, earlier: list[Path]) -> np.ndarray:
+    objective = skill_parts(config.skill_job("point", "disk", 0, len(earlier)), earlier, CPU).objective
+    assert isinstance(objective, IncrementalObjective)
+    assert objective.past is not None
+    return objective.past.numpy()
 
 
 def test_the_past_is_collected_in_the_world_as_it_is_when_a_skill_starts(
     pair: list[Path], tmp_path: Path, broken: Config
 ):
-    found = past_of(broken, pair[:1], tmp_path)
+    found = past_of(broken, pair[:1])
     assert found.shape == (PAST, 2)
     np.testing.assert_allclose(found, visits_by_hand(pair[0], STEPS, 1, 0), rtol=1e-3, atol=1e-4)
 
@@ -582,7 +580,7 @@ def test_under_another_dead_thruster_the_past_is_another(pair: list[Path], tmp_p
         {"what": "actuator", "names": ["north"], "steps": [STEPS], "factors": [0.0]},
     ]
     other = tiny_config(BROKEN, {"environments": {"point": {"evolution": {"changes": changes}}}})
-    south_dead, north_dead = past_of(broken, pair[:1], tmp_path / "a"), past_of(other, pair[:1], tmp_path / "b")
+    south_dead, north_dead = past_of(broken, pair[:1]), past_of(other, pair[:1])
     assert south_dead[:, 1].mean() > north_dead[:, 1].mean() + 0.2
 
 
@@ -803,7 +801,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
         ["torso", "not fixed to the world"],
     ),
     "a body on the robot": ([{"what": "remove", "names": ["back_leg"], "steps": [5]}], {}, ["back_leg", "not fixed"]),
-    "the world itself": ([{"what": "remove", "names": ["world"], "steps": [5]}], {}, ["world", "cannot be removed"]),
+    "the world itself": (
+        [{"what": "remove", "names": ["world"], "steps": [5]}],
+        {},
+        ["world", "not fixed to the world"],
+    ),
     "fewer factors than steps": ([actuator(steps=[5, 9])], {}, ["as many factors as steps"]),
     "more factors than steps": ([actuator(factors=[0.0, 1.0])], {}, ["as many factors as steps"]),
     "no steps at all": ([actuator(steps=[], factors=[])], {}, ["as many factors as steps"]),
@@ -839,6 +841,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
         [{"what": "remove", "names": "block*", "steps": [1, 2, 3, 4, 5, 6]}],
         RING,
         ["6 steps", "12"],
+    ),
+    "removal of a number that does not divide the bodies": (
+        [{"what": "remove", "names": "block*", "together": 5}],
+        RING,
+        ["changes.0.together", "5 at a time", "12 bodies"],
     ),
     "no change at all": ([], {}, ["evolution.changes"]),
     "a world that is not MuJoCo's": (

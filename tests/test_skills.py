@@ -293,7 +293,7 @@ def test_a_missing_or_damaged_policy_in_a_bundle_is_named(tmp_path: Path):
 def test_random_skills_are_the_same_for_the_same_seed_and_all_different(tmp_path: Path):
     config = tiny_config()
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        learn_jointly(config.joint_job("point", "random", seed), tmp_path / name / "skills.safetensors")
+        learn_jointly(config.joint_job("point", "random", seed), tmp_path / name, config.runtime)
     read = {name: (tmp_path / name / "skills.safetensors").read_bytes() for name in "abc"}
     assert read["a"] == read["b"] != read["c"]
     skills = load(tmp_path / "a")

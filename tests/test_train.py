@@ -20,6 +20,7 @@ import torch
 from conftest import CPU, HOOKED, SAME_BYTES, fingerprint, learn, often, run_python, tiny_config
 from safetensors.torch import load_file
 
+from disk.assemble import skill_parts
 from disk.checkpoint import Checkpoint, Lease
 from disk.config import Config
 from disk.envs import make
@@ -28,7 +29,7 @@ from disk.progress import NotFiniteError
 from disk.replay import Columns, save_shard
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.train import Interrupted, SkillTraining, learn_skill
+from disk.train import Interrupted, Training, learn_skill
 
 FILES = {*SAME_BYTES, "stats.json", "progress.csv"}
 STEPS, SEEDING, HORIZON, PAST = 300, 50, 25, 200
@@ -51,10 +52,10 @@ def timeless(folder: Path) -> tuple[dict[str, str], dict[str, Any], list[dict[st
     return fingerprint(folder), kept, curve(folder)
 
 
-def training_of(config: Config, earlier: list[Path], where: Path, method: str = "disk") -> SkillTraining:
+def training_of(config: Config, earlier: list[Path], where: Path, method: str = "disk") -> Training:
     """A training that is set up but not run."""
     job = config.skill_job("point", method, 0, len(earlier))
-    return SkillTraining(job, earlier, config.runtime, Checkpoint(where / "skill.checkpoint", "stamp"))
+    return Training(skill_parts(job, earlier, CPU), config.runtime, Checkpoint(where / "skill.checkpoint", "stamp"))
 
 
 # ---------------------------------------------------------------- what it leaves behind
@@ -190,13 +191,13 @@ def test_weights_and_floor_of_the_settings_are_used(
     key: str,
     expected: Callable[[dict[str, Any], dict[str, Any]], float | None],
 ):
-    objective = training_of(tiny_config({"disk": change}), chain[:skill], tmp_path).objective
+    objective = training_of(tiny_config({"disk": change}), chain[:skill], tmp_path).parts.objective
     value = expected(stats(chain[0]), stats(chain[1]))
     assert getattr(objective, key) == (value if value is None else pytest.approx(value))
 
 
 def test_the_past_is_all_earlier_skills_the_newest_included(chain: list[Path], tmp_path: Path, tiny: Config):
-    past = training_of(tiny, chain[:2], tmp_path).objective.past
+    past = training_of(tiny, chain[:2], tmp_path).parts.objective.past
     assert past is not None
     expected = np.concatenate([np.load(folder / "visits.npy") for folder in chain[:2]])
     np.testing.assert_array_equal(past.numpy(), expected)
@@ -204,9 +205,10 @@ def test_the_past_is_all_earlier_skills_the_newest_included(chain: list[Path], t
 
 def test_the_replay_begins_with_all_earlier_skills(chain: list[Path], tmp_path: Path, tiny: Config):
     training = training_of(tiny, chain[:2], tmp_path)
-    assert len(training.replay) == training.inherited == 2 * STEPS
+    (replay,) = training.parts.replays
+    assert [len(replay)] == training.parts.inherited == [2 * STEPS]
     expected = torch.cat([load_file(folder / "replay.safetensors")["sigma"] for folder in chain[:2]])
-    found = training.replay.newest(2 * STEPS)[:, training.columns.parts["sigma"]]
+    found = replay.newest(2 * STEPS)[:, replay.columns.parts["sigma"]]
     assert torch.equal(found, expected)
 
 
@@ -221,12 +223,12 @@ def test_the_replay_begins_with_all_earlier_skills(chain: list[Path], tmp_path: 
 def test_the_replay_can_be_fresh_thinned_or_full(
     chain: list[Path], tmp_path: Path, change: dict[str, Any], inherited: int
 ):
-    assert len(training_of(tiny_config(change), chain[:2], tmp_path).replay) == inherited
+    assert len(training_of(tiny_config(change), chain[:2], tmp_path).parts.replays[0]) == inherited
 
 
 def test_each_skill_and_seed_starts_from_networks_of_its_own(chain: list[Path], tmp_path: Path, tiny: Config):
-    first = training_of(tiny, [], tmp_path / "a").agent.actor.mlp.weights[0]
-    second = training_of(tiny, chain[:1], tmp_path / "b").agent.actor.mlp.weights[0]
+    first = training_of(tiny, [], tmp_path / "a").parts.agents[0].actor.mlp.weights[0]
+    second = training_of(tiny, chain[:1], tmp_path / "b").parts.agents[0].actor.mlp.weights[0]
     assert not torch.allclose(first, second)
 
 

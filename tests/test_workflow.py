@@ -18,15 +18,17 @@ import yaml
 PROJECT = Path(__file__).resolve().parent.parent
 TINY = {
     "seeds": [0],
-    "runs": [{"envs": ["point"], "methods": ["disk", "random"]}],
+    "runs": [{"envs": ["point"], "methods": ["disk", "diayn", "random"]}],
     "environments": {
         "point": {
             "skills": 3,
             "steps": [400, 400, 400],
             "sac": {"hidden": [16, 16], "seed_steps": 50, "batch_size": 32},
             "test_horizon": 20,
+            "snapshots": [500, 1000],
         }
     },
+    "diayn": {"hidden": [16]},
     "disk": {"past_states": 200},
     "runtime": {"checkpoint_minutes": 0.002},
     "tracking": {"enabled": False},
@@ -103,12 +105,47 @@ def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: 
     assert finished.planned() == Counter()
 
 
+def test_skills_learned_together_are_beside_the_chain_with_their_snapshots(finished: Project) -> None:
+    run = finished.path / "results/point/diayn/seed0"
+    names = ["skills.safetensors", "snapshots/500.safetensors", "snapshots/1000.safetensors"]
+    about = json.loads((run / "stats.json").read_text())
+    assert sorted(about["checksums"]) == sorted(names)
+    assert about["steps"] == 1200
+    for name in (*names, "progress.csv", "metrics.csv"):
+        assert (run / name).stat().st_size > 100
+    assert "diayn" in (finished.path / "results/point/hausdorff.csv").read_text()
+
+
+def test_other_snapshots_or_another_budget_train_the_joint_method_alone(project: Project) -> None:
+    for changes in ({"environments": {"point": {"snapshots": [500]}}}, {"methods": {"diayn": {"steps": 900}}}):
+        project.configure(**{"environments": {"point": {"snapshots": [500]}}, **changes})  # type: ignore[arg-type]
+        planned = project.planned()
+        assert [planned["train_skill"], planned["train_joint"]] == [0, 1]
+
+
+def test_a_killed_joint_training_goes_on_and_gives_the_same_bytes(project: Project) -> None:
+    pattern = "results/point/diayn/seed0/**/*.safetensors"
+    expected = project.bytes(pattern)
+    shutil.rmtree(project.path / "results/point/diayn")
+    process = project.start("results/point/diayn/seed0/skills.safetensors")
+    state = project.path / "results/point/diayn/seed0/checkpoint/state.safetensors"
+    while process.poll() is None and not state.exists():
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert state.exists(), "it was killed before it had saved anything, or after it was done"
+    assert not (project.path / "results/point/diayn/seed0/skills.safetensors").exists()
+    project.run("results/point/diayn/seed0/skills.safetensors")
+    assert "going on from step" in (project.path / "logs/point/diayn/seed0/joint.log").read_text()
+    assert project.bytes(pattern) == expected
+
+
 def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
     before = project.bytes("results/point/disk/seed0/skill*/*")
     project.configure(environments={"point": {"skills": 4, "steps": [400] * 4}})
     planned = project.planned()
     assert planned["train_skill"] == 1
-    assert planned["train_joint"] == 1  # random: four policies instead of three
+    assert planned["train_joint"] == 2  # four skills together instead of three
     project.run("results/point/disk/seed0/skills.safetensors")
     after = project.bytes("results/point/disk/seed0/skill*/*")
     assert {name: after[name] for name in before} == before

@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.ant_v5 import AntEnv
+from gymnasium.utils import EzPickle
 
 from disk.envs.point import PointEnv
 
@@ -26,6 +27,8 @@ class _Ring:
     def __init__(self, blocks: int, block_radius: float, block_distance: float, **kwargs: Any) -> None:
         self._ring = (blocks, block_radius, block_distance)
         super().__init__(**kwargs)
+        # What a copy is made from: the robot's own constructor has noted its arguments, not the ring's.
+        EzPickle.__init__(self, *self._ring, **kwargs)  # type: ignore[arg-type]
 
     def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
         blocks, radius, distance = self._ring
@@ -58,7 +61,7 @@ class BlockedAntEnv(_Ring, AntEnv):
         super().__init__(blocks, block_radius, block_distance, **kwargs)
 
 
-class BlockedPointEnv(_Ring, PointEnv):
+class BlockedPointEnv(_Ring, PointEnv, EzPickle):
     """The point robot in a ring of 16 blocks that no gap is left in."""
 
     def __init__(self, blocks: int = 16, block_radius: float = 0.6, block_distance: float = 2.5, **kwargs: Any) -> None:

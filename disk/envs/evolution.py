@@ -21,21 +21,27 @@ KINDS = {"remove": "body", "actuator": "actuator", "friction": "geom", "mass": "
 """What the names of a change are names of."""
 
 
-class Evolving(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray]):
+class Evolving(
+    gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray], gymnasium.utils.RecordConstructorArgs
+):
     """Applies an evolution. It starts in the world of step 0; call `at` to move on."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], evolution: Evolution) -> None:
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(self, evolution=evolution)
+        gymnasium.Wrapper.__init__(self, env)
         if not isinstance(getattr(env.unwrapped, "model", None), mujoco.MjModel):
-            raise ConfigError(f"evolution: {env.unwrapped.spec} is not a MuJoCo environment")
+            name = env.spec.id if env.spec else type(env.unwrapped).__name__
+            raise ConfigError(f"evolution: {name} is not a MuJoCo environment, so nothing of it can change")
         self.model: mujoco.MjModel = env.unwrapped.model  # type: ignore[attr-defined]
         self.data: mujoco.MjData = env.unwrapped.data  # type: ignore[attr-defined]
-        self._total = evolution.total
         self._changes = [
             (change, _ids(self.model, change, f"evolution.changes.{index}"))
             for index, change in enumerate(evolution.changes)
         ]
-        self._removals = [_removals(self.model, change, ids, self._total) for change, ids in self._changes]
+        self._removals = [
+            _removals(self.model, change, ids, evolution.total, f"evolution.changes.{index}")
+            for index, (change, ids) in enumerate(self._changes)
+        ]
         self._check_removals()
         steps = {step for change, _ in self._changes for step in change.steps}
         self._breaks = sorted(steps | {step for removal in self._removals for step in removal.values()})
@@ -55,11 +61,16 @@ class Evolving(gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
     def at(self, step: int) -> None:
         """Make the world what it is at a global step."""
         index = bisect_right(self._breaks, step)
-        ramping = any(start < step <= end for start, end in self._ramps)
+        ramping = any(start <= step <= end for start, end in self._ramps)
         if index == self._index and not ramping:
             return
         self._index = index
         self._apply(step)
+
+    def signature(self, step: int) -> tuple[Any, ...]:
+        """What a step's world is: equal for two steps if their worlds are the same."""
+        factors = (_factor(change, step) for change, _ in self._changes if change.what != "remove")
+        return (*factors, *self.removed(step))
 
     def removed(self, step: int) -> list[int]:
         """Ids of the bodies that are gone at a step."""
@@ -114,7 +125,7 @@ def _ids(model: mujoco.MjModel, change: Change, where: str) -> list[int]:
     """Ids of what a change names, in the model's order for a pattern; unknown names are an error that lists all."""
     if change.what == "gravity":
         return []
-    known = _names(model, KINDS[change.what])
+    known = names_of(model, KINDS[change.what])
     if isinstance(change.names, str):
         found = [index for name, index in known.items() if fnmatchcase(name, change.names)]
         if not found:
@@ -130,42 +141,54 @@ def _ids(model: mujoco.MjModel, change: Change, where: str) -> list[int]:
     return [known[name] for name in change.names]
 
 
-def _names(model: mujoco.MjModel, kind: str) -> dict[str, int]:
-    """Names of all bodies, geoms, joints or actuators; an actuator without a name is called by its joint."""
+def names_of(model: mujoco.MjModel, kind: str) -> dict[str, int]:
+    """Names of all bodies, geoms, joints or actuators.
+
+    What has no name is called by its kind and number, but an actuator by its joint: Ant's have no names.
+    """
     count = {"body": model.nbody, "geom": model.ngeom, "joint": model.njnt, "actuator": model.nu}[kind]
     names = {}
     for index in range(count):
         name = getattr(model, kind)(index).name
-        if not name and kind == "actuator":
+        if not name and kind == "actuator" and model.actuator_trntype[index] == mujoco.mjtTrn.mjTRN_JOINT:
             name = model.joint(model.actuator_trnid[index, 0]).name
-        if name:
-            names[name] = index
+        names[name or f"{kind}{index}"] = index
     return names
 
 
-def _removals(model: mujoco.MjModel, change: Change, ids: list[int], total: int) -> dict[int, int]:
+def _removals(model: mujoco.MjModel, change: Change, ids: list[int], total: int, where: str) -> dict[int, int]:
     """The first step without each body that a change removes."""
     if change.what != "remove":
         return {}
     for body in ids:
-        if model.body_parentid[body] != 0 or model.body_jntnum[body]:
-            raise ConfigError(
-                f"evolution: body {model.body(body).name!r} is not fixed to the world, so it cannot be removed"
-            )
+        if body == 0 or model.body_parentid[body] != 0 or model.body_jntnum[body]:
+            name = model.body(body).name
+            raise ConfigError(f"{where}.names: {name!r} is not fixed to the world: it cannot be removed from it")
+    count = len(ids)
     if change.together is None:
-        steps = change.steps if len(change.steps) > 1 else change.steps * len(ids)
+        if len(change.steps) not in (1, count):
+            raise ConfigError(f"{where}.steps: {len(change.steps)} steps for {count} bodies: give one, or one each")
+        steps = change.steps if len(change.steps) > 1 else change.steps * count
     else:
         # removed(t) = n·⌊count·t / (n·T)⌋ reaches i·n at the first t with count·t ≥ i·n·T
-        n, count = change.together, len(ids)
+        n = change.together
+        if count % n:
+            raise ConfigError(f"{where}.together: {n} at a time do not come out even with {count} bodies")
         steps = [-(-(n * (i // n + 1) * total) // count) for i in range(count)]
     return dict(zip(ids, steps, strict=True))
 
 
+def floor_of(model: mujoco.MjModel) -> float:
+    """Height of the lowest horizontal plane, 0 where there is none."""
+    planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+    return float(min(model.geom_pos[planes, 2], default=0.0))
+
+
 def _below_the_floor(model: mujoco.MjModel, body: int) -> float:
-    """A height at which nothing of a body reaches the floor at 0."""
+    """A height at which nothing of a body reaches the floor."""
     first = model.body_geomadr[body]
     reach = [
         float(model.geom_rbound[geom] + np.linalg.norm(model.geom_pos[geom]))
         for geom in range(first, first + model.body_geomnum[body])
     ]
-    return -(max(reach, default=0.0) + 1.0)
+    return floor_of(model) - max(reach, default=0.0) - 1.0

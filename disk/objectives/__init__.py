@@ -19,10 +19,10 @@ class Objective(Protocol):
         """See the projected state that a skill's action led to."""
 
     def start(self, sample: Callable[[], Batch]) -> None:
-        """Called once, before the first update, with a way to draw replay batches."""
+        """Called once for each policy, before its first update, with a way to draw batches from its replay."""
 
-    def update(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Improve the objective's own model on a batch; metrics as detached tensors."""
+    def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
+        """Improve the objective's own model on a batch of all skills' transitions; metrics as detached tensors."""
 
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Rewards (B,) of a batch, `progress` being the share of the budget that is done; and metrics."""

@@ -71,7 +71,7 @@ class IncrementalObjective:
             mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
             self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
 
-    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+    def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
         return {}  # there is no model to train
 
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:

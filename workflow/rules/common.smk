@@ -34,6 +34,7 @@ shell.prefix(
 )
 
 ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
+EVOLVING_FILES = ["forgetting.csv", "forgetting.svg"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
 
@@ -46,6 +47,22 @@ def conditions_of(*envs):
         for name in CONFIG.environment(env).conditions
     )
     return list(dict.fromkeys(names))
+
+
+def environments():
+    """Environments of all run groups, each once, in the order they are listed."""
+    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
+
+
+def check_worlds():
+    """Build every world of the runs once: what its model does not have is refused before anything is planned."""
+    import disk.envs
+
+    for env in environments():
+        try:
+            disk.envs.make(CONFIG.environment(env).world()).close()
+        except disk.config.ConfigError as error:
+            raise WorkflowError(f"environments.{env}: {error}")
 
 
 def forget_dead_controllers():
@@ -72,6 +89,8 @@ def forget_dead_controllers():
 
 if workflow.is_main_process and not workflow.dryrun:
     ALIVE = forget_dead_controllers()
+if workflow.is_main_process:
+    check_worlds()
 
 
 wildcard_constraints:
@@ -80,11 +99,6 @@ wildcard_constraints:
     seed=r"0|[1-9]\d*",
     skill=r"\d{2}",
     condition="|".join(conditions_of()),
-
-
-def environments():
-    """Environments of all run groups, each once, in the order they are listed."""
-    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
 
 
 def runs_of(env):
@@ -100,27 +114,37 @@ def runs_of(env):
     return list(dict.fromkeys(found))
 
 
+def tables_and_figures():
+    """Tables and figures of every environment in the runs."""
+    for env in environments():
+        yield from (f"<results>/{env}/{name}" for name in ENV_FILES)
+        if CONFIG.environment(env).evolution:
+            yield from (f"<results>/{env}/{name}" for name in EVOLVING_FILES)
+            first = {method: seed for method, seed in reversed(runs_of(env))}
+            for method, seed in first.items():
+                if CONFIG.method(method).objective != "none":
+                    yield f"<results>/{env}/{method}/seed{seed}/worlds.svg"
+
+
 def of_all_runs(path):
     """An input function: a file of every run in the environment."""
+    return lambda wildcards: _run_files(wildcards, path, CONFIG.methods)
 
-    def files(wildcards):
-        runs = runs_of(wildcards.env)
-        pattern = f"<results>/{wildcards.env}/{{run}}/{path}"
-        return collect(pattern, run=[f"{method}/seed{seed}" for method, seed in runs])
 
-    return files
+def of_learned_runs(path):
+    """The same of those runs in which anything is learned."""
+    learned = [name for name, row in CONFIG.methods.items() if row.objective != "none"]
+    return lambda wildcards: _run_files(wildcards, path, learned)
 
 
 def of_incremental_runs(path):
-    """An input function: a file of every run in the environment whose skills are learned one after another."""
+    """The same of those runs whose skills are learned one after another."""
+    return lambda wildcards: _run_files(wildcards, path, INCREMENTAL)
 
-    def files(wildcards):
-        runs = [
-            f"{m}/seed{seed}" for m, seed in runs_of(wildcards.env) if m in INCREMENTAL
-        ]
-        return collect(f"<results>/{wildcards.env}/{{run}}/{path}", run=runs)
 
-    return files
+def _run_files(wildcards, path, methods):
+    runs = [f"{m}/seed{seed}" for m, seed in runs_of(wildcards.env) if m in methods]
+    return collect(f"<results>/{wildcards.env}/{{run}}/{path}", run=runs)
 
 
 def first_rollouts(wildcards):
@@ -189,13 +213,16 @@ def skill_job(wildcards):
 def joint_job(wildcards):
     """What a run whose skills are made together depends on."""
     w = wildcards
-    return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
+    try:
+        return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
+    except ValueError as error:
+        raise WorkflowError(str(error))
 
 
 def evaluation_job(wildcards):
     """What rollouts depend on besides the skills; without a condition, in the environment's first."""
-    condition = wildcards.get("condition") or conditions_of(wildcards.env)[0]
-    return CONFIG.evaluation_job(wildcards.env, condition).canonical()
+    job = CONFIG.evaluation_job(wildcards.env, wildcards.get("condition"))
+    return job.canonical()
 
 
 def evaluation_jobs(wildcards):
@@ -206,6 +233,11 @@ def evaluation_jobs(wildcards):
         for name in conditions_of(env)
     }
     return json.dumps(jobs, sort_keys=True)
+
+
+def environment_row(wildcards):
+    """A row of envs.yaml."""
+    return CONFIG.environment(wildcards.env).canonical()
 
 
 def runs_label(wildcards):

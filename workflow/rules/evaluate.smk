@@ -41,9 +41,10 @@ rule tabulate:
 
 
 rule measure_after_training:
-    """How far each skill went right after its training, in every condition."""
+    """How far each skill went right after its training, in every condition, from the file its training wrote."""
     input:
-        of_all_skills("policy.safetensors"),
+        policies=of_all_skills("policy.safetensors"),
+        stats=of_all_skills("stats.json"),
     output:
         "<results>/{env}/{method}/seed{seed}/after_training.csv",
     log:
@@ -53,26 +54,13 @@ rule measure_after_training:
     params:
         jobs=evaluation_jobs,
     shell:
-        "python workflow/scripts/after_training.py {params.jobs:q} {output:q} {input:q} > {log:q} 2>&1"
-
-
-rule forgetting:
-    """Every skill in every condition, right after its training and at the end of the run."""
-    input:
-        after=of_incremental_runs("after_training.csv"),
-        final=of_incremental_runs("metrics.csv"),
-    output:
-        "<results>/{env}/forgetting.csv",
-    log:
-        "<logs>/{env}/forgetting.log",
-    shell:
-        "python workflow/scripts/forgetting.py {output:q} {input.after:q} {input.final:q} > {log:q} 2>&1"
+        "python workflow/scripts/after_training.py {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
 
 
 rule track:
     """Fill MLflow from what has been computed; an unreachable store is reported, and stops nothing."""
     input:
-        collect("<results>/{env}/{file}", env=environments(), file=ENV_FILES),
+        tables_and_figures(),
     output:
         "<results>/tracked.txt",
     log:

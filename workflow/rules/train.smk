@@ -44,11 +44,14 @@ rule bundle_skills:
         "python -m disk bundle {input.policies:q} --out {output.skills:q} --log {log:q}"
 
 
+# Snapshots lie beside the outputs, in snapshots/{step}.safetensors, and are not declared: how many there are depends on
+# the environment. stats.json lists them with their checksums, so what needs a snapshot takes stats.json as its input.
 rule train_joint:
     """All skills of a run at once."""
     output:
         skills="<results>/{env}/{method}/seed{seed}/skills.safetensors",
         stats="<results>/{env}/{method}/seed{seed}/stats.json",
+        progress="<results>/{env}/{method}/seed{seed}/progress.csv",
     log:
         "<logs>/{env}/{method}/seed{seed}/joint.log",
     benchmark:

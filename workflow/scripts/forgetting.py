@@ -1,10 +1,17 @@
-"""forgetting.py TABLE AFTER... FINAL..."""
+"""forgetting.py ENVIRONMENT NAME TABLE FIGURE AFTER_TRAINING... METRICS..."""
 
 import sys
 from pathlib import Path
 
-from disk.runs import forgetting_table, save_csv
+from disk.changing import forgetting_table
+from disk.config import Environment
+from disk.plots_worlds import forgetting
+from disk.runs import save_csv
 
-table, *files = map(Path, sys.argv[1:])
-half = len(files) // 2
-save_csv(forgetting_table(files[:half], files[half:]), table)
+environment, name, *paths = sys.argv[1:]
+table, figure, *files = map(Path, paths)
+after = [path for path in files if path.name == "after_training.csv"]
+final = [path for path in files if path.name == "metrics.csv"]
+rows = forgetting_table(Environment.model_validate_json(environment), after, final)
+save_csv(rows, table)
+forgetting(rows, figure, env=name)

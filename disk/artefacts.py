@@ -1,0 +1,189 @@
+"""The files of a training: what is read of earlier skills, what is written, and how it is known to belong together."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from disk.config import JointJob, SkillJob
+from disk.envs import Projected, make
+from disk.files import ArtefactError, checksum, load_json, save_json, save_text, whole
+from disk.networks import Actor
+from disk.objectives.incremental import IncrementalObjective
+from disk.progress import Progress
+from disk.provenance import code_hash, commit
+from disk.replay import save_shard
+from disk.rollout import visits
+from disk.seeds import EpisodeSeeds, seed_of
+from disk.skills import FILE, Skills, load
+
+if TYPE_CHECKING:
+    from disk.assemble import Parts
+
+CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
+"""Files of a skill whose checksums stand in its stats.json."""
+
+
+def describe(env: Projected, job: SkillJob | JointJob, latent_size: int = 0) -> dict[str, Any]:
+    """What a file of skills says of itself."""
+    space = env.action_space
+    return {
+        "env": job.env,
+        "world": job.world.model_dump(mode="json"),
+        "observation_size": env.observation_size,
+        "action_size": env.action_size,
+        "latent_size": latent_size,
+        "action_low": space.low.tolist(),  # type: ignore[attr-defined]
+        "action_high": space.high.tolist(),  # type: ignore[attr-defined]
+        "hidden": list(job.sac.hidden),
+        "log_std_bounds": list(job.sac.log_std_bounds),
+        "seed": job.seed,
+        "config_hash": job.digest(),
+    }
+
+
+def provenance(job: SkillJob | JointJob) -> dict[str, Any]:
+    return {
+        "config_hash": job.digest(),
+        "code_hash": code_hash(),
+        "commit": commit(),
+        "job": job.model_dump(mode="json"),
+    }
+
+
+def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
+    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
+    found: dict[str, str] = {}
+    for skill, folder in enumerate(earlier):
+        policy, stats = load(folder / "policy.safetensors"), read_stats(folder)
+        for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed)):
+            if policy.meta.get(key) != wanted:
+                raise ArtefactError(f"{folder}: its policy is of {key} {policy.meta.get(key)!r}, not {wanted!r}")
+        for name in _read_from_earlier(job):
+            path = folder / name
+            is_, expected = checksum(path), stats.get("checksums", {}).get(name)
+            if is_ != expected:
+                raise ArtefactError(
+                    f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
+                    "Restore it, or delete it and run the same command again"
+                )
+            found[f"{folder.name}/{name}"] = is_
+        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
+    return found
+
+
+def _read_from_earlier(job: SkillJob) -> list[str]:
+    """Which files of each earlier skill this training reads."""
+    read = {"visits.npy": job.start_step is None, "replay.safetensors": job.replay_keep is not None}
+    return [name for name in CHECKED if read.get(name, True)]
+
+
+def snapshot_name(step: int) -> str:
+    """A run's skills as they were after so many steps, beside its `skills.safetensors`."""
+    return f"snapshots/{step}.safetensors"
+
+
+def finished(out: Path, expected: str, files: Iterable[str]) -> bool:
+    """Whether the very training that `expected` is the stamp of has left these files."""
+    try:
+        stats = load_json(out / "stats.json")
+        return stats.get("stamp") == expected and all((out / name).exists() for name in (*files, "progress.csv"))
+    except ArtefactError:
+        return False
+
+
+def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
+    path = folder / "visits.npy"
+    try:
+        states = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
+    if states.ndim != 2 or states.shape[1] != sigma_size:
+        raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers")
+    return np.asarray(states, dtype=np.float32)
+
+
+def read_stats(folder: Path) -> dict[str, Any]:
+    """An earlier skill's stats.json, with the numbers that training takes from it."""
+    path = folder / "stats.json"
+    stats = load_json(path)
+    for key in ("mean_consistency", "mean_diversity", "steps"):
+        first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from
+        value = stats.get(key)
+        if not (isinstance(value, int | float) and math.isfinite(value)) and not (first and value is None):
+            raise ArtefactError(f"{path}: {key} is {value!r}, not a number; restore it, or delete it and run again")
+    return stats
+
+
+def writable(directory: Path) -> None:
+    """Say at the start, not after hours of training, that results cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None
+
+
+def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out: Path) -> None:
+    """A finished skill's files; 𝒯's share of it is collected here."""
+    objective, replay = parts.objective, parts.replays[0]
+    assert isinstance(objective, IncrementalObjective)
+    skill = parts.skills()
+    skill.save(out / "policy.safetensors")
+    seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
+    last = max(parts.start, parts.start + job.steps - 1)
+    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
+    with whole(out / "visits.npy") as file:
+        np.save(file, states)
+    shard = replay.newest(min(job.steps, len(replay)))
+    save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
+    save_text(out / "progress.csv", progress.text())
+    consistency, diversity = objective.means()
+    stats = {
+        "skill": job.skill,
+        "mean_consistency": consistency,
+        "mean_diversity": diversity if job.skill else None,
+        "alpha": objective.alpha,
+        "beta": objective.beta if job.skill else None,
+        "steps": job.steps,
+        "collected_steps": collected + parts.collected,
+        **provenance(job),
+        "stamp": stamp,
+        "checksums": {name: checksum(out / name) for name in CHECKED},
+        "seconds": round(progress.seconds, 3),
+    }
+    save_json(out / "stats.json", stats)  # last: where it is, the others are
+
+
+def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
+    """Skills that were learned together, and what is to be known of them and of their snapshots."""
+    parts.skills().save(out / FILE)
+    save_text(out / "progress.csv", progress.text())
+    stats = {
+        "steps": job.steps,
+        **provenance(job),
+        "stamp": stamp,
+        "checksums": {name: checksum(out / name) for name in (FILE, *snapshots)},
+        "seconds": round(progress.seconds, 3),
+    }
+    save_json(out / "stats.json", stats)
+
+
+def write_untrained(job: JointJob, out: Path) -> None:
+    """Freshly initialised policies, the paper's random skills."""
+    env = make(job.world)
+    generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
+    sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
+    actor = Actor(*sizes, copies=job.skills, generator=generator)
+    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job)).save(out / FILE)
+    save_text(out / "progress.csv", "time/total_timesteps\n")  # a curve of no steps
+    checksums = {FILE: checksum(out / FILE)}
+    save_json(out / "stats.json", {"steps": 0, **provenance(job), "checksums": checksums, "seconds": 0.0})

@@ -1,0 +1,134 @@
+"""Worlds that change, in Snakemake: what is planned, what is measured in which world, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_workflow import Project
+
+from disk.files import checksum, load_json
+
+MINE = {  # a world of a user's own: thrusters that die and blocks that vanish, also in the middle of a skill
+    "id": "disk/BlockedPoint-v0",
+    "position": {"qpos": [0, 1]},
+    "horizon": 50,
+    "test_horizon": 20,
+    "skills": 3,
+    "steps": [300, 200, 300],
+    "first_alpha": 1.0,
+    "sac": {"hidden": [16, 16], "seed_steps": 50, "batch_size": 32},
+    "evolution": {
+        "total": 800,
+        "changes": [
+            {"what": "actuator", "names": ["east"], "steps": [0, 400], "factors": [0.0, 1.0]},
+            {"what": "actuator", "names": ["west"], "steps": [400], "factors": [0.0]},
+            {"what": "remove", "names": "block*", "together": 4},
+        ],
+    },
+    "conditions": {"no_east": 0, "no_west": 400, "trained": "trained"},
+}
+
+
+def configure(project: Project, **changes: Any) -> None:
+    runs = [{"envs": ["mine"], "methods": ["disk", "random"]}]
+    project.configure(runs=runs, environments={"mine": {**MINE, **changes}})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("evolving"))
+    configure(project)
+    project.run()
+    return project
+
+
+@pytest.fixture
+def project(done: Project, tmp_path: Path) -> Project:
+    shutil.copytree(done.path, tmp_path / "copy", symlinks=True)
+    copy = Project.__new__(Project)
+    copy.path = tmp_path / "copy"
+    return copy
+
+
+def test_every_condition_is_rolled_out_measured_and_tabulated(done: Project) -> None:
+    root, conditions = done.path / "results/mine", {"no_east", "no_west", "trained"}
+    for method in ("disk", "random"):
+        assert {path.stem for path in (root / method / "seed0/rollouts").iterdir()} == conditions
+    table = pd.read_csv(root / "hausdorff.csv")
+    assert list(table.columns) == ["method", "seed", "condition", "skill", "hausdorff", "isolation"]
+    assert len(table) == 2 * 3 * len(conditions)
+    assert set(table["condition"]) == conditions
+    assert (root / "forgetting.svg").stat().st_size > 1000
+    assert (root / "disk/seed0/worlds.svg").stat().st_size > 1000
+    assert not done.planned()
+
+
+def test_skills_learned_one_after_another_forget_nothing(done: Project) -> None:
+    root = done.path / "results/mine"
+    table = pd.read_csv(root / "forgetting.csv")
+    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
+    assert list(table.columns) == columns
+    own = table[table["method"] == "disk"]
+    assert len(own) == 3 * 3
+    assert (own["distance_after_training"] == own["distance_final"]).all()
+    assert (own["distance_final"] > 0).all()
+    for skill in sorted((root / "disk/seed0").glob("skill0?")):
+        trained = load_json(skill / "stats.json")["checksums"]
+        assert checksum(skill / "policy.safetensors") == trained["policy.safetensors"]
+
+
+def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: Project) -> None:
+    run = project.path / "results/mine/disk/seed0"
+    newer, older = run / "skill02/policy.safetensors", run / "skill01/policy.safetensors"
+    older.write_bytes(newer.read_bytes())
+    later = (run / "skills.safetensors").stat().st_mtime + 5
+    os.utime(older, (later, later))
+    target = "results/mine/disk/seed0/after_training.csv"
+    project.run(target, "--allowed-rules", "measure_after_training", ok=False)
+    log = (project.path / "logs/mine/disk/seed0/after_training.log").read_text()
+    assert "skill01/policy.safetensors: is not the one that was trained" in log
+
+
+def test_adding_a_skill_to_an_evolving_world_trains_exactly_that_skill(project: Project) -> None:
+    configure(project, skills=4, steps=[300, 200, 300, 100])
+    assert project.planned()["train_skill"] == 1
+
+
+def test_moving_a_change_retrains_what_saw_the_world(project: Project) -> None:
+    """The evolution is one text in every job of its world: a skill before the change is trained again too."""
+    evolution = {**MINE["evolution"], "total": 900}
+    configure(project, evolution=evolution)
+    assert project.planned()["train_skill"] == 3
+
+
+def test_what_the_model_lacks_is_refused_before_anything_is_planned(project: Project) -> None:
+    change = {"what": "actuator", "names": ["up"], "steps": [5], "factors": [0.0]}
+    configure(project, evolution={"total": 800, "changes": [change]})
+    output = project.run("-n", ok=False)
+    assert "environments.mine: evolution.changes.0.names" in output
+    assert all(name in output for name in ("'up'", "east", "north", "west", "south"))
+    assert "Traceback" not in output
+    assert "rule train_skill" not in output
+
+
+def test_the_paper_scale_broken_legs_plan_twenty_skills_a_seed_each_after_all_earlier(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (tmp_path / "tiny.yaml").write_text("tracking: {enabled: false}\n")
+    output = project.run("-n", "results/ant_broken/hausdorff.csv")
+    jobs = [job.split("\nrule ")[0] for job in output.split("\nrule train_skill:")[1:]]
+    assert len(jobs) == 3 * 20
+    for job in jobs:
+        fields = dict(line.strip().partition(": ")[::2] for line in job.splitlines())
+        wildcards = dict(pair.split("=") for pair in fields["wildcards"].split(", "))
+        run = f"results/ant_broken/disk/seed{wildcards['seed']}"
+        inputs = fields.get("input", "")
+        for earlier in range(20):
+            needed = earlier < int(wildcards["skill"])
+            for name in ("policy.safetensors", "stats.json", "replay.safetensors"):
+                assert (f"{run}/skill{earlier:02d}/{name}" in inputs) == needed
+        assert "visits.npy" not in inputs  # the past is seen anew in the world as it is

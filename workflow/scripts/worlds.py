@@ -1,0 +1,11 @@
+"""worlds.py ENVIRONMENT DRAWN TITLE FIGURE ROLLOUTS..."""
+
+import sys
+from pathlib import Path
+
+from disk.changing import draw_worlds
+from disk.config import Environment
+
+environment, drawn, title, figure, *rollouts = sys.argv[1:]
+files = {Path(path).stem: Path(path) for path in rollouts}
+draw_worlds(Environment.model_validate_json(environment), files, Path(figure), title=title, drawn=int(drawn))
