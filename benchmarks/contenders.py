@@ -19,7 +19,7 @@ import numpy as np
 BATCH, HIDDEN = 256, 256
 SIZES = {"ant": (27, 8), "halfcheetah": (17, 6)}
 CHUNK = 20
-"""Updates between two looks at the clock. SBX compiles these into one call, which is how it is fastest."""
+"""Updates between two looks at the clock."""
 
 Run = Callable[[int], None]
 
@@ -96,19 +96,21 @@ def sb3(observations: int, actions: int) -> Run:
     return lambda updates: model.train(gradient_steps=updates, batch_size=BATCH)
 
 
-def sbx(observations: int, actions: int) -> Run:
+def sbx(observations: int, actions: int, per_call: int) -> Run:
+    """`per_call` updates are one compiled loop; training that takes an update a step has to call with one."""
     import torch
     from sbx import SAC
     from stable_baselines3.common.buffers import ReplayBufferSamples
 
     model = _baselines(SAC, observations, actions, policy_delay=2)
-    made = {name: torch.from_numpy(np.tile(value, (CHUNK, 1))) for name, value in data(observations, actions).items()}
-    ordered = (made["obs"], made["action"], made["next_obs"], made["terminated"], made["reward"])
+    made = data(observations, actions)
+    many = {name: torch.from_numpy(np.tile(value, (per_call, 1))) for name, value in made.items()}
+    ordered = (many["obs"], many["action"], many["next_obs"], many["terminated"], many["reward"])
     model.replay_buffer = SimpleNamespace(sample=lambda size, env: ReplayBufferSamples(*ordered))
 
     def run(updates: int) -> None:
-        for _ in range(updates // CHUNK):
-            model.train(gradient_steps=CHUNK, batch_size=BATCH)
+        for _ in range(updates // per_call):
+            model.train(gradient_steps=per_call, batch_size=BATCH)
 
     return run
 
@@ -132,7 +134,7 @@ def _baselines(algorithm: Any, observations: int, actions: int, **settings: Any)
     return model
 
 
-def limit(size: int) -> Run:
+def products(size: int) -> Run:
     """Square products of one size; an `update` is one product."""
     import torch
 
@@ -148,20 +150,21 @@ def limit(size: int) -> Run:
 CONTENDERS: dict[str, Callable[[int, int], Run]] = {
     "ours": lambda o, a: ours(o, a, actor_every=2, target_every=2),
     "pytorch_sac": pytorch_sac,
-    "ours like sbx": lambda o, a: ours(o, a, actor_every=2, target_every=1),
-    "sbx": sbx,
-    "ours like sb3": lambda o, a: ours(o, a, actor_every=1, target_every=1),
+    "ours_as_sbx": lambda o, a: ours(o, a, actor_every=2, target_every=1),
+    "sbx": lambda o, a: sbx(o, a, per_call=1),
+    "sbx_20_a_call": lambda o, a: sbx(o, a, per_call=20),
+    "ours_as_sb3": lambda o, a: ours(o, a, actor_every=1, target_every=1),
     "sb3": sb3,
-    "limit 256": lambda o, a: limit(256),
-    "limit 512": lambda o, a: limit(512),
-    "limit 1024": lambda o, a: limit(1024),
+    "mm_256": lambda o, a: products(256),
+    "mm_512": lambda o, a: products(512),
+    "mm_1024": lambda o, a: products(1024),
 }
 
 
 def main() -> None:
     name, size, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     replies, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints must not be taken for a reply
-    if name != "sbx":
+    if not name.startswith("sbx"):
         import torch
 
         torch.set_num_threads(threads)

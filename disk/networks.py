@@ -57,9 +57,10 @@ class Packed:
         self.values = torch.cat([layer.flatten() for layer in layers]) if values is None else values
         parts = torch.split_with_sizes(self.values, [layer.numel() for layer in layers])
         views = [part.view(layer.shape) for part, layer in zip(parts, layers, strict=True)]
+        self.parameters = [view[:, :-1] for view in views] + [view[:, -1:] for view in views]  # in the MLP's order
         if values is None:
-            for (weight, bias), view in zip(mlp.layers, views, strict=True):
-                weight.data, bias.data = view[:, :-1], view[:, -1:]
+            for parameter, view in zip(mlp.parameters(), self.parameters, strict=True):
+                parameter.data = view
         self.layers = [list(view) for view in views]  # for each layer and copy (in + 1, out)
         self.transposed = [list(view[:, :-1].mT) for view in views]  # (out, in), without the bias
 
