@@ -1,20 +1,21 @@
 """The learners that benchmarks/learner.py compares, each behind one function `run(updates)`.
 
-Run as a program, this is one of them in a process of its own: it takes turns. A line on its input is a
-number of seconds to work for; a line on its output says what it did, as JSON. All see the same batch of 256
-made-up transitions and sample nothing: where a library draws from its replay, the draw is replaced by that batch.
+Run as a program, this is one of them in a process of its own, which takes turns with others (see turns.py). All
+see the same batch of 256 made-up transitions and sample nothing: where a library draws from its replay, the draw
+is replaced by that batch.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from turns import serve
 
 BATCH, HIDDEN = 256, 256
 SIZES = {"ant": (27, 8), "halfcheetah": (17, 6)}
@@ -161,28 +162,32 @@ CONTENDERS: dict[str, Callable[[int, int], Run]] = {
 }
 
 
+def work(run: Run, seconds: float) -> dict[str, float]:
+    run(CHUNK)  # others had the caches
+    updates, best = 0, np.inf
+    cpu, wall = time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall < seconds or not updates:
+        start = time.process_time()
+        run(CHUNK)
+        best = min(best, time.process_time() - start)
+        updates += CHUNK
+    done = {"updates": updates, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    return {**done, "best": best / CHUNK}
+
+
 def main() -> None:
     name, size, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    replies, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints must not be taken for a reply
     if not name.startswith("sbx"):
         import torch
 
         torch.set_num_threads(threads)
-    run = CONTENDERS[name](*SIZES[size])
-    run(2 * CHUNK)
-    print("ready", file=replies, flush=True)
-    for line in sys.stdin:
-        seconds = float(line)
-        run(CHUNK)  # others had the caches
-        updates, cpu, wall = 0, time.process_time(), time.perf_counter()
-        best = np.inf
-        while time.perf_counter() - wall < seconds or not updates:
-            start = time.process_time()
-            run(CHUNK)
-            best = min(best, time.process_time() - start)
-            updates += CHUNK
-        done = {"updates": updates, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-        print(json.dumps({**done, "best": best / CHUNK}), file=replies, flush=True)
+
+    def prepare() -> tuple[dict[str, Any], Callable[[float], dict[str, Any]]]:
+        run = CONTENDERS[name](*SIZES[size])
+        run(2 * CHUNK)
+        return {}, partial(work, run)
+
+    serve(prepare)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,11 @@ alone could be done if all ran at the best single-precision rate that square pro
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from contenders import CONTENDERS, SIZES, flops
+from turns import Worker, machine, save
 
 HERE = Path(__file__).parent
 RIVALS = {"sbx": "ours_as_sbx", "sbx_20_a_call": "ours_as_sbx", "pytorch_sac": "ours", "sb3": "ours_as_sb3"}
@@ -32,52 +25,20 @@ RIVALS = {"sbx": "ours_as_sbx", "sbx_20_a_call": "ours_as_sbx", "pytorch_sac": "
 TARGETS = {"sbx": (1.1, 1.25), "pytorch_sac": (1.4, 1.6), "sb3": (1.3, 1.5), "limit": (0.6, 0.7)}
 
 
-@dataclass
-class Worker:
-    """A contender that works when it is told to."""
-
-    name: str
-    size: str
-    threads: int
-    turns: list[dict[str, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        eigen = "true" if self.threads > 1 else "false"
-        count = str(self.threads)
-        limits = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "NPROC": count, "JAX_PLATFORMS": "cpu"}
-        environment = {**os.environ, **limits, "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={eigen}"}
-        command = [sys.executable, str(HERE / "contenders.py"), self.name, self.size, count]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = subprocess.Popen(command, env=environment, **pipes)
-
-    def ready(self) -> None:
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "ready":
-            raise SystemExit(f"{self.name} did not start; is the extra installed? pip install -e '.[bench]'")
-
-    def turn(self, seconds: float) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(seconds, file=self._process.stdin, flush=True)
-        self.turns.append(json.loads(self._process.stdout.readline()))
-
-    def rates(self) -> dict[str, float]:
-        """Updates a second."""
-        return {
-            "cpu_best": 1.0 / min(turn["best"] for turn in self.turns),
-            "cpu_median": statistics.median(turn["updates"] / turn["cpu"] for turn in self.turns),
-            "wall_median": statistics.median(turn["updates"] / turn["wall"] for turn in self.turns),
-        }
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def rates_of(worker: Worker) -> dict[str, float]:
+    """Updates a second."""
+    return {
+        "cpu_best": 1.0 / min(turn["best"] for turn in worker.turns),
+        "cpu_median": statistics.median(turn["updates"] / turn["cpu"] for turn in worker.turns),
+        "wall_median": statistics.median(turn["updates"] / turn["wall"] for turn in worker.turns),
+    }
 
 
 def measure(names: list[str], size: str, threads: int, seconds: float, rounds: int) -> dict[str, dict[str, float]]:
     """Rates by contender, with `limit` and `limit_as_sb3` made of the products'."""
-    workers = [Worker(name, size, threads) for name in names]
+    flags = {"XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"}
+    script = HERE / "contenders.py"
+    workers = [Worker(name, script, name, size, str(threads), threads=threads, extra=flags) for name in names]
     for worker in workers:
         worker.ready()
     for _ in range(rounds):
@@ -85,7 +46,7 @@ def measure(names: list[str], size: str, threads: int, seconds: float, rounds: i
             worker.turn(seconds)
     for worker in workers:
         worker.close()
-    rates = {worker.name: worker.rates() for worker in workers}
+    rates = {worker.name: rates_of(worker) for worker in workers}
     squares = {int(name.removeprefix("mm_")): rates.pop(name) for name in names if name.startswith("mm_")}
     if squares:
         kinds = next(iter(squares.values()))
@@ -101,23 +62,6 @@ def ratios(rates: dict[str, dict[str, float]], kind: str = "cpu_best") -> dict[s
     pairs = {**RIVALS, "limit": "ours", "limit_as_sb3": "ours_as_sb3"}
     known = {them: us for them, us in pairs.items() if them in rates and us in rates}
     return {them: round(rates[us][kind] / rates[them][kind], 3) for them, us in known.items()}
-
-
-def machine() -> dict[str, Any]:
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        named = [
-            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
-        model = named[0] if named else model
-    versions = {}
-    for package in ("torch", "stable-baselines3", "sbx-rl", "jax", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), **versions}
 
 
 def show(rates: dict[str, dict[str, float]], size: str, threads: int) -> None:
@@ -164,12 +108,9 @@ def main() -> None:
         "of": {"size": tables[0]["size"], "threads": tables[0]["threads"], "rate": "cpu_best"},
         "tables": tables,
         "machine": machine(),
-        "load": os.getloadavg(),
         "targets": {name: {"must": must, "stretch": stretch} for name, (must, stretch) in TARGETS.items()},
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"\n{arguments.out}")
+    save(arguments.out, result)
 
 
 if __name__ == "__main__":

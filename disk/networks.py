@@ -185,19 +185,28 @@ class Actor(nn.Module):
         drawn = self.draw(output, noise)
         return drawn.action, -drawn.surprise
 
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions alone (…, A), from observations and standard normal numbers."""
+        return self._gaussian(self.mlp(obs), noise)[0].tanh_()
+
     def draw(self, output: Tensor, noise: Tensor) -> Drawn:
         """Actions from what the network puts out (…, 2A) and standard normal numbers (…, A)."""
-        actions = noise.shape[-1]
-        squeezed = output.tanh()[..., actions:]  # of all, because a part of the rows takes longer
-        log_std = torch.add(self._middle, squeezed, alpha=self.half_range)
-        std = log_std.exp()
-        before = torch.addcmul(output[..., :actions], std, noise)  # u
+        before, log_std, std, squeezed = self._gaussian(output, noise)
         # -log N(u; μ, std) and log(1 - tanh(u)²), each without its constant. The latter is -2(u + softplus(-2u)),
         # the form that does not lose small numbers, and softplus with β = -2 is -½ softplus(-2u).
         gaussian = torch.addcmul(log_std, noise, noise, value=0.5)
         squash = torch.sub(before, F.softplus(before, beta=-2.0), alpha=2.0)
-        surprise = torch.sub(gaussian, squash, alpha=2.0).sum(-1, keepdim=True) + actions * (HALF_LOG_2PI + 2.0 * LOG_2)
+        constants = noise.shape[-1] * (HALF_LOG_2PI + 2.0 * LOG_2)
+        surprise = torch.sub(gaussian, squash, alpha=2.0).sum(-1, keepdim=True) + constants
         return Drawn(before.tanh(), surprise, std, noise, squeezed, self.half_range)
+
+    def _gaussian(self, output: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """u = μ + std·ε, log std, std, and where log std lies between its bounds."""
+        actions = noise.shape[-1]
+        squeezed = output.tanh()[..., actions:]  # of all, because a part of each row takes longer
+        log_std = torch.add(self._middle, squeezed, alpha=self.half_range)
+        std = log_std.exp()
+        return torch.addcmul(output[..., :actions], std, noise), log_std, std, squeezed
 
 
 class Adam:

@@ -63,8 +63,8 @@ class SAC:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """One sampled action in [-1, 1] for one observation."""
         batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
-        action, _ = self.actor.sample(batch, self.generator)
-        return action[0, 0].cpu().numpy()
+        noise = torch.randn((1, 1, self._actions), generator=self.generator, device=self.device)
+        return self.actor.act(batch, noise)[0, 0].cpu().numpy()
 
     @torch.no_grad()
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
