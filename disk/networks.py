@@ -77,6 +77,7 @@ class Tape:
         widths = [weight.shape[1] for weight, _ in mlp.layers]
         self._copies = len(first)
         self._input = _Rows(first, 1, batch, widths[0])
+        self._known_places: dict[tuple[int, ...], Sequence[Tensor]] = {}
         self._hidden = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
         self._deltas = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
         self._output: Tensor = first.new_empty(self._copies, batch, last.shape[2])
@@ -84,10 +85,8 @@ class Tape:
 
     def forward(self, network: Packed, *inputs: Tensor) -> Tensor:
         """Inputs (B, …), side by side, the same for all copies → (C, B, out), overwritten by the next call."""
-        start = 0
-        for part in inputs:
-            self._input.whole[0, :, start : start + part.shape[1]].copy_(part)
-            start += part.shape[1]
+        for place, part in zip(self._places(tuple(part.shape[1] for part in inputs)), inputs, strict=True):
+            place.copy_(part)
         x = self._input.and_one * self._copies
         for layer, hidden in zip(network.layers, self._hidden, strict=False):
             _products(x, layer, hidden.values)
@@ -95,6 +94,12 @@ class Tape:
             x = hidden.and_one
         _products(x, network.layers[-1], self._outputs)
         return self._output
+
+    def _places(self, widths: tuple[int, ...]) -> Sequence[Tensor]:
+        """Where inputs of these widths go."""
+        if widths not in self._known_places:
+            self._known_places[widths] = torch.split_with_sizes(self._input.values[0], widths, dim=1)
+        return self._known_places[widths]
 
     def backward(self, network: Packed, by_output: Tensor, gradients: Packed | None) -> list[Tensor]:
         """From the loss' gradient by the output (C, B, out): those by the parameters into `gradients`, if these are

@@ -26,9 +26,10 @@ def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
     """
     # Differences before squares: expanding the square, as cdist does by default, returns 0 for points 2e-5 apart,
     # which is what a consistent skill looks like.
-    squares = torch.sub(points[:, :1], others[:, 0]).square_()
-    for axis in range(1, points.shape[1]):
-        difference = torch.sub(points[:, axis, None], others[:, axis])
+    first, *further = zip(points[:, :, None].unbind(1), others.unbind(1), strict=True)
+    squares = torch.sub(*first).square_()
+    for here, there in further:
+        difference = torch.sub(here, there)
         squares.addcmul_(difference, difference)
     k = min(k, len(others))
     if squares.is_cpu:  # NumPy sorts all of a row in half the time that torch takes to find its three smallest
@@ -110,7 +111,7 @@ class IncrementalObjective:
         assert self.past is not None
         size = (self.config.past_batch,)
         chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
-        return kth_distance(sigma, self.past[chosen], self.config.neighbours)
+        return kth_distance(sigma, self.past.index_select(0, chosen), self.config.neighbours)
 
     def means(self) -> tuple[float, float]:
         """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""
