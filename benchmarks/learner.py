@@ -6,7 +6,7 @@ the best stretch of 20 updates in CPU time: the least disturbed one. The median 
 do rates by the clock. Replay sampling is left out for all. `limit` is the rate at which the update's matrix products
 alone could be done if all ran at the best single-precision rate that square products of 256, 512 or 1024 reach.
 
-    python benchmarks/learner.py                 # all of it, about ten minutes; or make bench
+    python benchmarks/learner.py                 # all of it, ten minutes where nothing else runs; or make bench
     python benchmarks/learner.py --contenders ours,pytorch_sac --seconds 0.2 --rounds 2 --sizes ant --threads 1
 """
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="ant,halfcheetah", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
-    parser.add_argument("--rounds", type=int, default=20, help="turns of each (a third of it beyond the first table)")
+    parser.add_argument("--rounds", type=int, default=20, help="turns of each with one thread; a tenth of it with more")
     parser.add_argument("--out", type=Path, default=Path("results/bench/learner.json"))
     arguments = parser.parse_args()
     names = arguments.contenders.split(",")
@@ -99,7 +99,8 @@ def main() -> None:
     tables = []
     for threads in map(int, arguments.threads.split(",")):
         for size in arguments.sizes.split(","):
-            rounds = arguments.rounds if not tables else -(-arguments.rounds // 3)
+            # Two threads on a machine that is not free get in each other's way: a few turns are enough to see it.
+            rounds = arguments.rounds if threads == 1 else -(-arguments.rounds // 10)
             rates = measure(names, size, threads, arguments.seconds, rounds)
             show(rates, size, threads)
             tables.append({"size": size, "threads": threads, "rates": rates, "ratios": ratios(rates)})
