@@ -31,13 +31,17 @@ CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
 """Files of a skill whose checksums stand in its stats.json."""
 
 
-def describe(env: Projected, job: SkillJob | JointJob, latent_size: int = 0) -> dict[str, Any]:
+def describe(
+    env: Projected, job: SkillJob | JointJob, latent_size: int = 0, sees_position: bool = False
+) -> dict[str, Any]:
     """What a file of skills says of itself."""
     space = env.action_space
+    position = {"sees_position": True} if sees_position else {}  # others say nothing of it
     return {
+        **position,
         "env": job.env,
         "world": job.world.model_dump(mode="json"),
-        "observation_size": env.observation_size,
+        "observation_size": env.observation_size + len(job.world.position.entries) * sees_position,
         "action_size": env.action_size,
         "latent_size": latent_size,
         "action_low": space.low.tolist(),  # type: ignore[attr-defined]
@@ -139,11 +143,11 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out
     skill = parts.skills()
     skill.save(out / "policy.safetensors")
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
-    last = max(parts.start, parts.start + job.steps - 1)
+    last = max(parts.start, parts.start + parts.steps - 1)
     [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
     with whole(out / "visits.npy") as file:
         np.save(file, states)
-    shard = replay.newest(min(job.steps, len(replay)))
+    shard = replay.newest(min(parts.steps, len(replay)))
     save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
     save_text(out / "progress.csv", progress.text())
     consistency, diversity = objective.means()
@@ -153,7 +157,8 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out
         "mean_diversity": diversity if job.skill else None,
         "alpha": objective.alpha,
         "beta": objective.beta if job.skill else None,
-        "steps": job.steps,
+        "steps": parts.steps,
+        **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         "collected_steps": collected + parts.collected,
         **provenance(job),
         "stamp": stamp,

@@ -12,17 +12,21 @@ import torch
 from torch import Tensor
 
 from disk.artefacts import describe, read_stats, read_visits
-from disk.config import JointJob, Sac, SkillJob
+from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSettings, Sac, SkillJob
 from disk.envs import Projected, make
 from disk.objectives import Objective
+from disk.objectives.dads import DadsObjective
 from disk.objectives.diayn import DiaynObjective
 from disk.objectives.incremental import IncrementalObjective, inverse_mean
+from disk.objectives.metra import MetraObjective
+from disk.objectives.parallel import ParallelObjective
 from disk.replay import Batch, Columns, Replay, inherit
 from disk.rollout import visits
 from disk.sac import SAC
-from disk.schedules import GrowingSkills, One, RoundRobin, Schedule, Uniform
+from disk.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import Skills, bundle, gather
+from disk.settling import Settling
+from disk.skills import Skills, bundle, gather, load
 
 
 @dataclass
@@ -49,12 +53,30 @@ class Parts:
     """z of each skill (N, L), with L = 0 where every skill has a network of its own."""
     inherited: list[int] = field(default_factory=lambda: [0])
     """Rows that each replay began with."""
+    prior: Prior | None = None
+    """Where skills are points of a continuum: what z is drawn from. `latents` are then those to be evaluated."""
     snapshots: list[int] = field(default_factory=list)
     collected: int = 0
     """Steps outside the budget, for 𝒯."""
+    settling: Settling | None = None
+    """What tells that a skill has converged; None: it takes all its steps."""
+
+    def progress(self, step: int) -> float:
+        """The share of the training that is done, by which a reward is annealed."""
+        return step / self.steps if self.settling is None else min(1.0, step / self.settling.least)
 
     def agent_of(self, skill: int) -> int:
         return skill if len(self.agents) > 1 else 0
+
+    def latent(self, skill: int, episode: int) -> np.ndarray:
+        """z of the skill that acts in an episode."""
+        if self.prior is not None:
+            return self.prior.of_episode(self.seed, episode)
+        return self.latents[skill if self.latents.shape[1] else 0].cpu().numpy()
+
+    def known_by(self, skill: int, latent: np.ndarray) -> float | np.ndarray:
+        """What the replay knows a skill by."""
+        return skill if self.prior is None else latent
 
     def skills(self) -> Skills:
         """The skills as they are now."""
@@ -76,6 +98,8 @@ class Parts:
 
     def as_seen(self, batch: Batch) -> Batch:
         """A batch as the policy sees it: a shared one is told the skill."""
+        if self.prior is not None:
+            return batch.given(batch.label)
         return batch.given(self.latents[batch.label[:, 0].long()]) if self.latents.shape[1] else batch
 
 
@@ -85,6 +109,8 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     env = make(job.world, start)
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
     agent = _agent(job, columns.obs, columns.action, job.skill, device)
+    if job.warm is not None:
+        agent.actor.load_state_dict(load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict())
     objective, collected = _incremental(job, earlier, env, agent.generator, device)
     replay = _replay(job, earlier, columns, agent.generator, device)
     return Parts(
@@ -102,6 +128,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         latents=torch.zeros(1, 0, device=device),
         inherited=[replay.added],
         collected=collected,
+        settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
     )
 
 
@@ -135,6 +162,13 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
     return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
 
 
+def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
+    """The earlier skill whose policy a new one starts from."""
+    if job.warm == "last":
+        return earlier[-1]
+    return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
+
+
 def _replay(
     job: SkillJob, earlier: Sequence[Path], columns: Columns, generator: torch.Generator, device: torch.device
 ) -> Replay:
@@ -148,20 +182,24 @@ def _replay(
 
 def joint_parts(job: JointJob, device: torch.device) -> Parts:
     """Skills that are learned together."""
-    if job.steps is None or job.objective is None or job.replay_capacity is None:
-        raise ValueError("this job learns nothing")
-    env = make(job.world)
-    columns = Columns(env.observation_size, env.action_size, env.sigma_size, label=1)
-    objective = DiaynObjective(job.objective, columns, job.skills, seed_of("objective", job.seed), device)
-    schedule: Schedule = Uniform(job.seed, job.skills)
-    if job.schedule == "round_robin":
-        schedule = RoundRobin(job.skills)
-    elif job.curriculum is not None:
-        schedule = GrowingSkills(job.curriculum, job.seed, job.skills, objective)
-    shared = job.policies == "shared"
-    latents = torch.eye(job.skills) if shared else torch.zeros(job.skills, 0)
+    assert job.steps is not None
+    assert job.objective is not None
+    assert job.replay_capacity is not None
+    env, shared, settings = make(job.world), job.policies == "shared", job.objective
+    prior, sees_position = _prior(settings, env), isinstance(settings, Metra)
+    meta = describe(env, job, _latent_size(job, prior), sees_position)
+    columns = Columns(
+        obs=meta["observation_size"],
+        action=env.action_size,
+        sigma=env.sigma_size,
+        label=1 if prior is None else prior.size,
+        origin=env.action_size + 1 if isinstance(settings, Dads) else 0,
+    )
     policies = range(1 if shared else job.skills)
-    capacity = min(job.replay_capacity, job.steps)
+    agents = [_agent(job, columns.obs + meta["latent_size"], columns.action, policy, device) for policy in policies]
+    objective = _joint_objective(job, env, columns, agents, device)
+    schedule = _schedule(job, prior, objective)
+    latents = torch.eye(job.skills) if shared else torch.zeros(job.skills, 0)
     return Parts(
         label=f"{job.env} seed {job.seed}, {job.skills} skills together",
         seed=job.seed,
@@ -169,15 +207,61 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         start=0,
         sac=job.sac,
         envs=[env, *(make(job.world) for _ in range(schedule.lanes - 1))],
-        agents=[_agent(job, columns.obs + latents.shape[1], columns.action, policy, device) for policy in policies],
-        replays=[Replay(capacity, columns, device) for _ in policies],
+        agents=agents,
+        replays=[Replay(min(job.replay_capacity, job.steps), columns, device) for _ in policies],
         objective=objective,
         schedule=schedule,
-        meta=describe(env, job, latents.shape[1]),
-        latents=latents.to(device),
+        meta=meta,
+        latents=(latents if prior is None else prior.evaluated(job.skills)).to(device),
         inherited=[0 for _ in policies],
+        prior=prior,
         snapshots=job.snapshots or [],
     )
+
+
+def _prior(settings: ObjectiveSettings, env: Projected) -> Prior | None:
+    """What z is drawn from, for objectives with a continuum of skills."""
+    if isinstance(settings, Dads):
+        return Prior("cube", env.sigma_size)
+    return Prior("sphere", settings.latent_size) if isinstance(settings, Metra) else None
+
+
+def _latent_size(job: JointJob, prior: Prior | None) -> int:
+    if prior is not None:
+        return prior.size
+    return job.skills if job.policies == "shared" else 0
+
+
+def _joint_objective(
+    job: JointJob, env: Projected, columns: Columns, agents: Sequence[SAC], device: torch.device
+) -> Objective:
+    settings, seed = job.objective, seed_of("objective", job.seed)
+    if isinstance(settings, Incremental):
+        generator = torch.Generator(device).manual_seed(seed)
+        return ParallelObjective(settings, columns.sigma, job.skills, generator, device)
+    if isinstance(settings, Dads):
+        actor = agents[0].actor
+
+        def log_prob(batch: Batch) -> Tensor:
+            return actor.log_prob(batch.given(batch.label).obs[None], batch.origin[None, :, :-1])[0, :, 0]
+
+        dt = env.dt if job.world.sigma == "velocity" else 1.0
+        return DadsObjective(settings, columns, dt, log_prob, seed, device)
+    if isinstance(settings, Metra):
+        return MetraObjective(settings, columns, seed, device)
+    if isinstance(settings, Diayn):
+        return DiaynObjective(settings, columns, job.skills, seed, device)
+    raise ValueError("this job learns nothing")
+
+
+def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Schedule:
+    if prior is not None:
+        return One(0)
+    if job.schedule == "round_robin":
+        return RoundRobin(job.skills)
+    if job.curriculum is not None and isinstance(objective, DiaynObjective):
+        return GrowingSkills(job.curriculum, job.seed, job.skills, objective)
+    return Uniform(job.seed, job.skills)
 
 
 def _agent(job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device) -> SAC:

@@ -44,6 +44,6 @@ def _nearest(location: list[int | str], model: Any) -> str:
             continue  # a name in a table, or an index: the model stays
         candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
         model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
-    keys = sorted(model.model_fields)
+    keys = sorted(field.alias or name for name, field in model.model_fields.items())
     similar = difflib.get_close_matches(str(location[-1]), keys, n=1)
     return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(keys)}"

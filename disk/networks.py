@@ -146,17 +146,8 @@ class Drawn(NamedTuple):
     """-log π(a)"""
     std: Tensor
     noise: Tensor
-    squeezed: Tensor
-    """Where log std lies between its bounds, -1 to 1."""
-    half_range: float
-
-    def backward(self, by_action: Tensor, by_surprise: Tensor) -> Tensor:
-        """The loss' gradient by the network's output (…, 2A), from those by the action and by the surprise ()."""
-        # ∂surprise/∂u = -2 tanh u, for the Gaussian's own part does not depend on u once ε is fixed.
-        by_u = torch.addcmul(_tanh_backward(by_action, self.action), by_surprise, self.action, value=-2.0)
-        by_log_std = torch.addcmul(by_surprise, by_u * self.std, self.noise)
-        by_raw = _tanh_backward(by_log_std, self.squeezed) * self.half_range
-        return torch.cat((by_u, by_raw), dim=-1)
+    mapped: Tensor
+    """What log std came from: the network's output, or its tanh."""
 
 
 class Actor(nn.Module):
@@ -172,46 +163,86 @@ class Actor(nn.Module):
         log_std_bounds: Sequence[float],
         copies: int = 1,
         generator: torch.Generator | None = None,
+        clips: bool = False,
     ) -> None:
+        """`clips`: the log standard deviation is cut off at its bounds, instead of mapped into them."""
         super().__init__()
         self.mlp = MLP([inputs, *hidden, 2 * actions], copies, generator)
-        low, high = log_std_bounds
-        self.half_range = 0.5 * (high - low)
-        self.register_buffer("_middle", torch.tensor(0.5 * (high + low)), persistent=False)
+        self.low, self.high = log_std_bounds
+        self.clips, self._half = clips, 0.5 * (self.high - self.low)
+        self.register_buffer("_middle", torch.tensor(0.5 * (self.high + self.low)), persistent=False)
 
     def mode(self, obs: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, A)
         mean: Tensor = self.mlp(obs).chunk(2, dim=-1)[0]
         return mean.tanh()
 
+    def act(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """Sampled actions alone (C, B, A)."""
+        output = self.mlp(obs)
+        return self._gaussian(output, self._noise(output, generator))[0].tanh_()
+
     def sample(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Actions (C, B, A) and their log-probabilities (C, B, 1), differentiable in the parameters."""
         output = self.mlp(obs)
-        noise = torch.randn((*output.shape[:-1], output.shape[-1] // 2), generator=generator, device=output.device)
-        drawn = self.draw(output, noise)
+        drawn = self.explore(output, self._noise(output, generator))
         return drawn.action, -drawn.surprise
 
-    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        """Actions alone (…, A), from observations and standard normal numbers."""
-        return self._gaussian(self.mlp(obs), noise)[0].tanh_()
+    def draw(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Like `sample`, but actions as they are before the tanh, which a saturated one cannot be taken back to."""
+        output = self.mlp(obs)
+        before, log_std, _, _ = self._gaussian(output, self._noise(output, generator))
+        return before, _log_prob(output.chunk(2, dim=-1)[0], log_std, before)
 
-    def draw(self, output: Tensor, noise: Tensor) -> Drawn:
+    def log_prob(self, obs: Tensor, before: Tensor) -> Tensor:
+        """Log-probabilities (C, B, 1) of actions (C, B, A) that are given as they were before the tanh."""
+        output = self.mlp(obs)
+        return _log_prob(output.chunk(2, dim=-1)[0], self._log_std(output)[0], before)
+
+    def explore(self, output: Tensor, noise: Tensor) -> Drawn:
         """Actions from what the network puts out (…, 2A) and standard normal numbers (…, A)."""
-        before, log_std, std, squeezed = self._gaussian(output, noise)
+        before, log_std, std, mapped = self._gaussian(output, noise)
         # -log N(u; μ, std) and log(1 - tanh(u)²), each without its constant. The latter is -2(u + softplus(-2u)),
         # the form that does not lose small numbers, and softplus with β = -2 is -½ softplus(-2u).
         gaussian = torch.addcmul(log_std, noise, noise, value=0.5)
         squash = torch.sub(before, F.softplus(before, beta=-2.0), alpha=2.0)
         constants = noise.shape[-1] * (HALF_LOG_2PI + 2.0 * LOG_2)
         surprise = torch.sub(gaussian, squash, alpha=2.0).sum(-1, keepdim=True) + constants
-        return Drawn(before.tanh(), surprise, std, noise, squeezed, self.half_range)
+        return Drawn(before.tanh(), surprise, std, noise, mapped)
+
+    def explore_backward(self, drawn: Drawn, by_action: Tensor, by_surprise: Tensor) -> Tensor:
+        """The loss' gradient by the network's output (…, 2A), from those by the actions and by the surprise ()."""
+        # ∂surprise/∂u = -2 tanh u, for the Gaussian's own part does not depend on u once ε is fixed.
+        by_u = torch.addcmul(_tanh_backward(by_action, drawn.action), by_surprise, drawn.action, value=-2.0)
+        by_log_std = torch.addcmul(by_surprise, by_u * drawn.std, drawn.noise)
+        if self.clips:
+            by_raw = by_log_std * ((drawn.mapped >= self.low) & (drawn.mapped <= self.high))
+        else:
+            by_raw = _tanh_backward(by_log_std, drawn.mapped) * self._half
+        return torch.cat((by_u, by_raw), dim=-1)
 
     def _gaussian(self, output: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """u = μ + std·ε, log std, std, and where log std lies between its bounds."""
-        actions = noise.shape[-1]
-        squeezed = output.tanh()[..., actions:]  # of all, because a part of each row takes longer
-        log_std = torch.add(self._middle, squeezed, alpha=self.half_range)
+        """u = μ + std·ε, log std, std, and what log std came from."""
+        log_std, mapped = self._log_std(output)
         std = log_std.exp()
-        return torch.addcmul(output[..., :actions], std, noise), log_std, std, squeezed
+        return torch.addcmul(output[..., : noise.shape[-1]], std, noise), log_std, std, mapped
+
+    def _log_std(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """log std, and what it came from."""
+        if self.clips:
+            raw = output.chunk(2, dim=-1)[1]
+            return raw.clamp(self.low, self.high), raw
+        squeezed = output.tanh().chunk(2, dim=-1)[1]  # of all, because a part of each row takes longer
+        return torch.add(self._middle, squeezed, alpha=self._half), squeezed
+
+    @staticmethod
+    def _noise(output: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.randn((*output.shape[:-1], output.shape[-1] // 2), generator=generator, device=output.device)
+
+
+def _log_prob(mean: Tensor, log_std: Tensor, before: Tensor) -> Tensor:
+    gaussian = -0.5 * ((before - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_2PI
+    squash = 2.0 * (LOG_2 - before - F.softplus(-2.0 * before))
+    return (gaussian - squash).sum(-1, keepdim=True)
 
 
 class Adam:

@@ -2,7 +2,8 @@
 
 A transition is one packed row `obs | action | next_obs | sigma | terminated`, so that a batch is one
 gather, the critic's input `obs | action` is a view of it, and a checkpoint appends raw rows to a file.
-Where skills are learned together, `label` at the end of the row says which skill acted.
+Where skills are learned together, `label` behind it says which skill acted: its number, or z itself where skills
+are points of a continuum. `origin` at the end is for objectives that ask how likely an action was when it was taken.
 Rows are kept in the order they came; when the capacity is reached the oldest are overwritten.
 """
 
@@ -30,16 +31,17 @@ class Columns:
     action: int
     sigma: int
     label: int = 0
+    origin: int = 0
 
     @property
     def width(self) -> int:
-        return 2 * self.obs + self.action + self.sigma + 1 + self.label
+        return 2 * self.obs + self.action + self.sigma + 1 + self.label + self.origin
 
     @property
     def parts(self) -> dict[str, slice]:
         start, parts = 0, {}
         widths = {"obs": self.obs, "action": self.action, "next_obs": self.obs, "sigma": self.sigma, "terminated": 1}
-        for name, width in {**widths, "label": self.label}.items():
+        for name, width in {**widths, "label": self.label, "origin": self.origin}.items():
             if width:
                 parts[name] = slice(start, start + width)
             start += width
@@ -49,7 +51,7 @@ class Columns:
 class Batch:
     """Views of gathered rows (B, width)."""
 
-    __slots__ = ("action", "columns", "label", "next_obs", "obs", "obs_action", "rows", "sigma", "terminated")
+    __slots__ = ("action", "columns", "label", "next_obs", "obs", "obs_action", "origin", "rows", "sigma", "terminated")
 
     def __init__(self, rows: Tensor, columns: Columns) -> None:
         self.rows, self.columns = rows, columns
@@ -61,7 +63,8 @@ class Batch:
         self.next_obs = rows[:, middle : middle + columns.obs]
         self.sigma = rows[:, middle + columns.obs : flag]  # σ(s')
         self.terminated = rows[:, flag : flag + 1]
-        self.label = rows[:, flag + 1 :]
+        self.label = rows[:, flag + 1 : flag + 1 + columns.label]
+        self.origin = rows[:, flag + 1 + columns.label :]
 
     def given(self, latent: Tensor) -> Batch:
         """The batch as a policy sees it that is told its skill: z (B, L) behind both observations."""
@@ -90,12 +93,15 @@ class Replay:
         terminated: bool,
         sigma: np.ndarray,
         label: float | np.ndarray = 0.0,
+        origin: np.ndarray | None = None,
     ) -> None:
         row, parts = self._staging, self._parts
         row[parts["obs"]], row[parts["action"]], row[parts["next_obs"]] = obs, action, next_obs
         row[parts["sigma"]], row[parts["terminated"]] = sigma, terminated
         if "label" in parts:
             row[parts["label"]] = label
+        if origin is not None:
+            row[parts["origin"]] = origin
         self.rows[self.added % self.capacity].copy_(torch.from_numpy(row))
         self.added += 1
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from disk.config import World
 from disk.envs import Projected, make
-from disk.skills import Skills
+from disk.skills import Skills, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,20 +63,22 @@ def _together(
 ) -> list[list[Trajectory]]:
     grid = [(i, j) for i in range(len(seeds)) for j in range(len(seeds[0]))]
     world = lanes[0]
-    obs = np.zeros((len(seeds), len(seeds[0]), world.observation_size), dtype=np.float32)
+    obs = np.zeros((len(seeds), len(seeds[0]), skills.observation_size), dtype=np.float32)
     position = np.full((*obs.shape[:2], horizon + 1, len(world.world.position.entries)), np.nan)
     sigma = np.full((*obs.shape[:2], horizon + 1, world.sigma_size), np.nan)
     length = np.full(obs.shape[:2], horizon)
     for lane, (i, j) in zip(lanes, grid, strict=False):
         lane.at(steps[i])
-        obs[i, j], info = lane.reset(seed=seeds[i][j])
+        first, info = lane.reset(seed=seeds[i][j])
+        obs[i, j] = shown(skills.meta, first, info)
         position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
     running = list(zip(lanes, grid, strict=False))
     for t in range(1, horizon + 1):
         actions = skills.mode(obs)
         still = []
         for lane, (i, j) in running:
-            obs[i, j], _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
+            seen, _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
+            obs[i, j] = shown(skills.meta, seen, info)
             position[i, j, t], sigma[i, j, t] = info["position"], info["sigma"]
             if terminated or truncated:
                 length[i, j] = t

@@ -56,21 +56,24 @@ def train_run(
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
         joint = config.joint_job(env, method, seed)
-        if not all((run / name).exists() for name in RUN_FILES):
+        complete = all((run / name).exists() for name in RUN_FILES)
+        if complete:
+            _refuse_others(run, joint.digest())
+        if not complete or (run / "checkpoint").exists():  # left by a process that was killed as its last act
             with watch(run):
                 learn_jointly(joint, run, config.runtime)
-        else:
-            _refuse_others(run, joint.digest())
         return run
     count = environment.skills if skills is None else skills
-    folders = [skill_directory(run, skill) for skill in range(count)]
+    owners = [config.owner_of(method, skill) for skill in range(count)]
+    folders = [skill_directory(run_directory(root, env, owner, seed), skill) for skill, owner in enumerate(owners)]
     for skill, folder in enumerate(folders):
-        job = config.skill_job(env, method, seed, skill)
-        if not finished(folder):
+        job = config.skill_job(env, owners[skill], seed, skill)
+        complete = finished(folder)
+        if complete:
+            _refuse_others(folder, job.digest())
+        if not complete or folder.with_name(f"{folder.name}.checkpoint").exists():
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)
-        else:
-            _refuse_others(folder, job.digest())
     bundle_run([folder / "policy.safetensors" for folder in folders], run / "skills.safetensors")
     return run
 

@@ -25,16 +25,18 @@ class SAC:
         self, observations: int, actions: int, config: Sac, generator: torch.Generator, device: torch.device
     ) -> None:
         self.config, self.generator, self.device = config, generator, device
-        bounds = config.log_std_bounds
+        clips = config.log_std == "clip"
         # Initial weights are drawn on the CPU, so that they are the same on every device.
         initial = torch.Generator().manual_seed(generator.initial_seed())
-        self.actor = Actor(observations, actions, config.hidden, bounds, 1, initial).to(device)
+        sizes = (observations, actions, config.hidden, config.log_std_bounds)
+        self.actor = Actor(*sizes, generator=initial, clips=clips).to(device)
         critic_sizes = [observations + actions, *config.hidden, 1]
         self.critic = MLP(critic_sizes, copies=2, generator=initial).to(device)
         self.target = MLP(critic_sizes, copies=2).to(device).requires_grad_(False)
         self.target.load_state_dict(self.critic.state_dict())
         self.log_temperature = torch.tensor(config.temperature, device=device).log()
-        self.target_entropy = -float(actions) if config.target_entropy is None else config.target_entropy
+        per_action = -1.0 if config.entropy_per_action is None else config.entropy_per_action
+        self.target_entropy = per_action * actions if config.target_entropy is None else config.target_entropy
 
         self._actions = actions
         self._actor, self._critic, self._target = (Packed(mlp) for mlp in (self.actor.mlp, self.critic, self.target))
@@ -63,8 +65,14 @@ class SAC:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """One sampled action in [-1, 1] for one observation."""
         batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
-        noise = torch.randn((1, 1, self._actions), generator=self.generator, device=self.device)
-        return self.actor.act(batch, noise)[0, 0].cpu().numpy()
+        return self.actor.act(batch, self.generator)[0, 0].cpu().numpy()
+
+    @torch.inference_mode()
+    def act_on_record(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A sampled action, and how it came about (A + 1): its value before the tanh, and its log-probability."""
+        batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
+        before, log_prob = self.actor.draw(batch, self.generator)
+        return before.tanh()[0, 0].cpu().numpy(), torch.cat((before, log_prob), dim=-1)[0, 0].cpu().numpy()
 
     @torch.no_grad()
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
@@ -81,7 +89,7 @@ class SAC:
 
     def _draw(self, obs: Tensor) -> Drawn:
         noise = torch.randn((len(obs), self._actions), generator=self.generator, device=self.device)
-        return self.actor.draw(self._actor_tape.forward(self._actor, obs)[0], noise)
+        return self.actor.explore(self._actor_tape.forward(self._actor, obs)[0], noise)
 
     def _update_critic(self, batch: Batch, reward: Tensor) -> None:
         drawn = self._draw(batch.next_obs)
@@ -104,7 +112,7 @@ class SAC:
         by_value = torch.zeros_like(values).scatter_(0, lower, -share)  # only the lower of the two counts
         first, second = self._critic_tape.backward(self._critic, by_value, None)
         by_action = torch.mm(first, self._from_action[0]).addmm_(second, self._from_action[1])
-        by_output = drawn.backward(by_action, temperature * -share)
+        by_output = self.actor.explore_backward(drawn, by_action, temperature * -share)
         self._actor_tape.backward(self._actor, by_output[None], self._actor_gradients)
         self._adam["actor"].step()
 

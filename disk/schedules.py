@@ -2,15 +2,18 @@
 
 A skill acts for a whole episode, and the draw of it is a pure function of (seed, episode), so that an
 interrupted training has nothing to remember. Only the curriculum, which grows with what has been learned,
-has a state. Where skills take turns step by step, each has a lane, a world of its own.
+has a state. Where skills take turns step by step, each has a lane, a world of its own. Skills that are points
+of a continuum are drawn from a `Prior`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,3 +116,28 @@ class GrowingSkills:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self._grow_to(int(state["skills"]))
         self._recent.extend(state["recent"].tolist())
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Where skills are points z of a continuum: which one acts in an episode, and which ones are evaluated."""
+
+    shape: Literal["cube", "sphere"]
+    """U(-1, 1) in every dimension, or uniform on the unit sphere."""
+    size: int
+
+    def of_episode(self, seed: int, episode: int) -> np.ndarray:
+        z: np.ndarray = self._draw(seed_of("latent", seed, 1 + episode), 1)[0]
+        return z
+
+    def evaluated(self, count: int) -> Tensor:
+        """The latents that stand for the continuum, (count, size): drawn once, the same in every run."""
+        return torch.from_numpy(self._draw(seed_of("latent", 0, 0), count))
+
+    def _draw(self, seed: int, count: int) -> np.ndarray:
+        random, shape = np.random.default_rng(seed), (count, self.size)
+        if self.shape == "cube":
+            return random.uniform(-1.0, 1.0, shape).astype(np.float32)
+        drawn = random.standard_normal(shape)
+        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+        return drawn.astype(np.float32)

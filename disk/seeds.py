@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-STREAMS = {"learner": 0, "episode": 1, "visits": 2, "evaluation": 3, "schedule": 4, "objective": 5}
-Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective"]
+STREAMS = {"learner": 0, "episode": 1, "visits": 2, "evaluation": 3, "schedule": 4, "objective": 5, "latent": 6}
+Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent"]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

@@ -7,7 +7,7 @@ A file of skills holds actors side by side and, for each skill, which actor it u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -113,6 +113,11 @@ def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[st
     states = [actor.state_dict() for actor in actors]
     tensors = {name: torch.cat([state[name].detach().cpu() for state in states]) for name in states[0]}
     return Skills(_actor(tensors, meta, len(actors)), which, latent, meta)
+
+
+def shown(meta: Mapping[str, Any], obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
+    """What skills get to see of a state: the observation and, for those that say so, the position behind it."""
+    return np.concatenate((obs, info["position"])) if meta.get("sees_position") else obs
 
 
 def load(source: str | Path) -> Skills:

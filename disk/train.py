@@ -32,7 +32,7 @@ from disk.artefacts import (
 )
 from disk.assemble import Parts, choose_device, joint_parts, skill_parts
 from disk.checkpoint import Checkpoint, controller_is_gone, stamp
-from disk.config import JointJob, Runtime, SkillJob
+from disk.config import JointJob, Runtime, Sac, SkillJob
 from disk.envs import Projected
 from disk.files import ArtefactError, save_json, sweep, whole
 from disk.progress import NotFiniteError, Progress
@@ -40,7 +40,7 @@ from disk.replay import Batch
 from disk.sac import SAC
 from disk.seeds import seed_of
 from disk.signals import Stopping, until_signal
-from disk.skills import FILE
+from disk.skills import FILE, shown
 
 log = logging.getLogger("disk")
 LARGEST = float(np.finfo(np.float32).max)
@@ -143,28 +143,36 @@ class Training:
             index = parts.agent_of(lane.skill)
             agent, replay = parts.agents[index], parts.replays[index]
             done = replay.added - parts.inherited[index]  # steps that this policy has taken
-            seeding = done < sac.seed_steps
-            action = _uniform_action(agent, env) if seeding else agent.act(np.concatenate((obs, lane.latent)))
-            next_obs, _, terminated, truncated, info = env.step(env.to_native(action))
+            action, origin = self._act(agent, lane, obs, seeding=done < sac.seed_steps)
+            seen, _, terminated, truncated, info = env.step(env.to_native(action))
+            next_obs = shown(parts.meta, seen, info)
             _must_be_finite("observation", next_obs, self.step)
             _must_be_finite("sigma", info["sigma"], self.step)
-            replay.add(obs, action, next_obs, terminated, info["sigma"], lane.skill)
+            replay.add(
+                obs, action, next_obs, terminated, info["sigma"], parts.known_by(lane.skill, lane.latent), origin
+            )
             objective.observe(lane.skill, info["sigma"])
             self.progress.observe(info["sigma"])
             lane.obs, lane.length = next_obs, lane.length + 1
-            for _ in range(0 if seeding else _updates_due(done, sac.updates_per_step)):
-                if agent.updates == 0:
+            metrics: dict[str, Tensor] = {}
+            for of_model, of_policy in plan(done, sac):
+                if of_policy and agent.updates == 0:
                     objective.start(partial(parts.sample, index))
                 batch = parts.sample(index)
-                metrics = dict(objective.update(partial(parts.sample_all, batch, index)))
-                reward, terms = objective.reward(batch, progress=self.step / parts.steps)
-                metrics |= terms
-                metrics |= agent.update(parts.as_seen(batch), reward)
-                self.progress.update(self.step, metrics)
+                if of_model:
+                    metrics |= objective.update(partial(parts.sample_all, batch, index))
+                if of_policy:
+                    reward, terms = objective.reward(batch, progress=parts.progress(self.step))
+                    metrics |= terms
+                    metrics |= agent.update(parts.as_seen(batch), reward)
+                    self.progress.update(self.step, metrics)
+                    if parts.settling:
+                        parts.settling.see(self.step, terms)
             self.step += 1
             if self.step in parts.snapshots:
                 parts.skills().save(self._snapshot(self.step))
             if terminated or truncated or self.step == parts.steps:
+                self._stop_if_settled()
                 self._end(lane)
                 if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
                     self._save()
@@ -177,10 +185,26 @@ class Training:
         """A new episode. It is seeded by its place in the training: no simulator state needs saving."""
         lane, parts = self.lanes[turn], self.parts
         lane.skill, lane.length = parts.schedule.next(turn, lane.episode), 0
-        lane.latent = parts.latents[lane.skill].cpu().numpy() if parts.latents.shape[1] else lane.latent
-        lane.obs, _ = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, lane.episode))
+        lane.latent = parts.latent(lane.skill, lane.episode)
+        obs, info = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, lane.episode))
+        lane.obs = shown(parts.meta, obs, info)
         _must_be_finite("first observation", lane.obs, self.step)
         return lane.obs
+
+    def _act(self, agent: SAC, lane: Lane, obs: np.ndarray, seeding: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """An action and, for objectives that ask for it, how it came about."""
+        if seeding and self.parts.sac.seed_actions is None:
+            drawn = torch.rand(lane.env.action_size, generator=agent.generator, device=agent.device)
+            return (2.0 * drawn - 1.0).cpu().numpy(), None
+        seen = np.concatenate((obs, lane.latent))
+        if self.parts.replays[0].columns.origin:
+            return agent.act_on_record(seen)
+        return agent.act(seen), None
+
+    def _stop_if_settled(self) -> None:
+        """A skill that has converged has used its budget."""
+        if self.parts.settling and self.parts.settling.done(self.step):
+            self.parts.steps = self.progress.total = self.step
 
     def _end(self, lane: Lane) -> None:
         replay = self.parts.replays[self.parts.agent_of(lane.skill)]
@@ -200,7 +224,8 @@ class Training:
         actions = replay.newest(length)[:, replay.columns.parts["action"]].numpy()
         for step, action in zip(steps, actions, strict=True):
             lane.env.at(step)
-            lane.obs = lane.env.step(lane.env.to_native(action))[0]
+            obs, _, _, _, info = lane.env.step(lane.env.to_native(action))
+            lane.obs = shown(parts.meta, obs, info)
         lane.length = length
 
     def resume(self) -> None:
@@ -219,11 +244,14 @@ class Training:
             agent.generator.set_state(tensors[_numbered("generator", index)])
         parts.objective.load_state(_part(tensors, "objective"))
         parts.schedule.load_state(_part(tensors, "schedule"))
+        if parts.settling:
+            parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for turn, lane in enumerate(self.lanes):
             lane.episode, length = meta["lanes"][turn] if "lanes" in meta else (meta["episode"], 0)
             if length:
                 self._rejoin(turn, length)
+        self._stop_if_settled()
         log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
 
     def _save(self) -> None:
@@ -232,6 +260,8 @@ class Training:
         curve, values = self.progress.state()
         tensors: dict[str, Tensor] = {}
         named = {"objective": parts.objective.state(), "schedule": parts.schedule.state(), "progress": curve}
+        if parts.settling:
+            named["settling"] = parts.settling.state()
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()
@@ -257,13 +287,17 @@ class Training:
         return list(names)
 
 
-def _updates_due(done: int, ratio: float) -> int:
-    return math.floor((done + 1) * ratio) - math.floor(done * ratio)
-
-
-def _uniform_action(agent: SAC, env: Projected) -> np.ndarray:
-    drawn = torch.rand(env.action_size, generator=agent.generator, device=agent.device)
-    return (2.0 * drawn - 1.0).cpu().numpy()
+def plan(done: int, sac: Sac) -> list[tuple[bool, bool]]:
+    """The updates after a policy's step (counted from 0): each of the objective's model, of the policy, or of both."""
+    bout = sac.iteration
+    if done < sac.seed_steps:
+        return []
+    if bout is None:
+        ratio = sac.updates_per_step
+        return [(True, True)] * (math.floor((done + 1) * ratio) - math.floor(done * ratio))
+    if (done + 1 - sac.seed_steps) % bout.steps:
+        return []
+    return [(True, False)] * bout.model_updates + [(False, True)] * bout.policy_updates
 
 
 def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:

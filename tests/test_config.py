@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import PROJECT, TINY, raw_config, run_python, tiny_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,15 +32,22 @@ def refusal(*changes: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- the files
 
 
+def test_the_schema_is_the_models_own():
+    """`make schema` writes it."""
+    written = yaml.safe_load((PROJECT / "workflow/schemas/config.schema.yaml").read_text())
+    assert written == json.loads(json.dumps(config.schema()))
+
+
 def test_every_row_of_the_default_files_makes_a_job():
     loaded = config.load()
     for env, row in loaded.environments.items():
         for method, choices in loaded.methods.items():
             if choices.incremental:
-                jobs = [loaded.skill_job(env, method, 0, skill) for skill in range(row.skills)]
+                owners = [loaded.owner_of(method, skill) for skill in range(row.skills)]
+                jobs = [loaded.skill_job(env, owner, 0, skill) for skill, owner in enumerate(owners)]
                 assert [job.skill for job in jobs] == list(range(row.skills))
             else:
-                assert loaded.joint_job(env, method, 0).skills == row.skills
+                assert loaded.joint_job(env, method, 0).skills == choices.skills.get(env, row.skills)
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=str)

@@ -80,7 +80,8 @@ class Reference:
     def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self.actor(obs).chunk(2, dim=-1)
         low, high = self.config.log_std_bounds
-        std = (low + 0.5 * (high - low) * (raw.tanh() + 1.0)).exp()
+        clipped = self.config.log_std == "clip"
+        std = (raw.clamp(low, high) if clipped else low + 0.5 * (high - low) * (raw.tanh() + 1.0)).exp()
         before = mean + std * torch.randn(mean.shape, generator=self.generator)
         law = TransformedDistribution(Independent(Normal(mean, std), 1), [TanhTransform(cache_size=1)])
         action = law.transforms[0](before)
@@ -129,7 +130,13 @@ def _flat_mlp(mlp: MLP, copy: int) -> list[Tensor]:
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"actor_every": 1, "target_every": 1}, {"actor_every": 3, "target_every": 4}, {"target_entropy": 0.7}],
+    [
+        {},
+        {"actor_every": 1, "target_every": 1},
+        {"actor_every": 3, "target_every": 4},
+        {"target_entropy": 0.7},
+        {"log_std": "clip", "log_std_bounds": [-0.2, 0.2]},
+    ],
     ids=str,
 )
 def test_updates_equal_those_of_a_plain_implementation(changes: dict[str, Any]):
@@ -314,15 +321,17 @@ def test_a_tape_gives_the_gradients_that_autograd_gives(sizes: list[int], copies
 
 
 @pytest.mark.usefixtures("double")
-def test_a_drawn_action_gives_the_gradients_that_autograd_gives():
+@pytest.mark.parametrize("clips", [False, True])
+def test_a_drawn_action_gives_the_gradients_that_autograd_gives(clips: bool):
     generator = torch.Generator().manual_seed(0)
-    actor = Actor(3, 2, [4], (-5.0, 2.0))
+    actor = Actor(3, 2, [4], (-2.0, 1.0), clips=clips)
     output = (2.0 * torch.randn(50, 4, generator=generator)).requires_grad_()
     noise, by_action = torch.randn(50, 2, generator=generator), torch.randn(50, 2, generator=generator)
     weight = torch.tensor(0.3)
-    drawn = actor.draw(output, noise)
+    drawn = actor.explore(output, noise)
     loss = (by_action * drawn.action).sum() + weight * drawn.surprise.sum()
-    torch.testing.assert_close(drawn.backward(by_action, weight), torch.autograd.grad(loss, output)[0])
+    found = actor.explore_backward(drawn, by_action, weight)
+    torch.testing.assert_close(found, torch.autograd.grad(loss, output)[0])
 
 
 def test_packing_changes_no_parameter_and_ties_them_to_one_piece_of_memory():

@@ -152,6 +152,20 @@ def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
     assert len(after) > len(before)
 
 
+def test_a_fork_trains_what_comes_after_it_and_takes_the_rest_from_its_parent(project: Project) -> None:
+    forks = {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}
+    runs = [{"envs": ["point"], "methods": ["disk", *forks]}]
+    project.configure(runs=runs, methods=forks)
+    assert project.planned()["train_skill"] == 2, "one a fork"
+    fork = "results/point/disk_fork_fresh/seed0"
+    replay = project.path / "results/point/disk/seed0/skill00/replay.safetensors"
+    replay.unlink()
+    assert project.planned(f"{fork}/skill02/policy.safetensors")["train_skill"] == 1, "without reuse, no such edge"
+    project.run(f"{fork}/skills.safetensors")
+    assert [path.name for path in sorted((project.path / fork).glob("skill[0-9]*"))] == ["skill02"]
+    assert "is before the fork" in project.run("-n", f"{fork}/skill01/policy.safetensors", ok=False)
+
+
 def test_changing_the_third_skills_steps_plans_the_third_and_later(project: Project) -> None:
     project.configure(environments={"point": {"steps": [400, 400, 500]}})
     assert project.planned()["train_skill"] == 1

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from disk.config import Diayn
 from disk.networks import MLP
+from disk.objectives.learned import Learned
 from disk.replay import Batch, Columns
 
 
@@ -27,8 +28,7 @@ class DiaynObjective:
         inputs = columns.sigma + (0 if config.sees == "sigma" else columns.obs)
         initial = torch.Generator().manual_seed(seed)
         self.discriminator = MLP([inputs, *config.hidden, skills], generator=initial).to(device)
-        self._parameters = list(self.discriminator.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
+        self._model = Learned(self.discriminator, config.learning_rate)
 
     def observe(self, skill: int, sigma: np.ndarray) -> None: ...
 
@@ -38,9 +38,7 @@ class DiaynObjective:
         batch = sample()
         logits, skill = self._logits(batch), _skill(batch)
         loss = F.cross_entropy(logits, skill)
-        for parameter, gradient in zip(self._parameters, torch.autograd.grad(loss, self._parameters), strict=True):
-            parameter.grad = gradient
-        self._optimizer.step()
+        self._model.step(loss)
         accuracy = (logits.detach().argmax(dim=1) == skill).float().mean()
         return {"train/discriminator_loss": loss.detach(), "train/discriminator_accuracy": accuracy}
 
@@ -63,23 +61,10 @@ class DiaynObjective:
         return logits
 
     def state(self) -> dict[str, Tensor]:
-        state = {f"discriminator.{name}": value for name, value in self.discriminator.state_dict().items()}
-        for index, moments in self._optimizer.state_dict()["state"].items():
-            state |= {f"adam.{index}.{name}": value for name, value in moments.items()}
-        return state
+        return self._model.state("discriminator")
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        moments: dict[int, dict[str, Tensor]] = {}
-        weights: dict[str, Tensor] = {}
-        for key, value in state.items():
-            part, rest = key.split(".", 1)
-            if part == "adam":
-                index, name = rest.split(".")
-                moments.setdefault(int(index), {})[name] = value.clone()
-            else:
-                weights[rest] = value
-        self.discriminator.load_state_dict(weights)
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+        self._model.load_state("discriminator", state)
 
 
 def _skill(batch: Batch) -> Tensor:  # (B,)

@@ -99,10 +99,11 @@ wildcard_constraints:
     seed=r"0|[1-9]\d*",
     skill=r"\d{2}",
     condition="|".join(conditions_of()),
+    step=r"[1-9]\d*",
 
 
 def runs_of(env):
-    """(method, seed) of every run in an environment; all methods where no group lists the environment."""
+    """(method, seed) of every run in an environment; where no group lists it, with the methods of the first group."""
     groups = [group for group in CONFIG.runs if env in group.envs]
     found = [
         (method, seed)
@@ -110,7 +111,8 @@ def runs_of(env):
         for method in group.methods
         for seed in CONFIG.seeds_of(group)
     ]
-    found = found or [(m, seed) for m in CONFIG.methods for seed in CONFIG.seeds]
+    methods = CONFIG.runs[0].methods if CONFIG.runs else CONFIG.methods
+    found = found or [(m, seed) for m in methods for seed in CONFIG.seeds]
     return list(dict.fromkeys(found))
 
 
@@ -155,11 +157,22 @@ def first_rollouts(wildcards):
 
 def rollouts_of_run(wildcards):
     """Rollouts of a run in every condition of its environment."""
-    w = wildcards
+    return _rollouts(wildcards, conditions_of(wildcards.env))
+
+
+def rollouts_and_snapshots_of_run(wildcards):
+    """The same, and those of the run's snapshots."""
+    w, conditions = wildcards, conditions_of(wildcards.env)
+    row = CONFIG.method(w.method)
+    taken = CONFIG.environment(w.env).snapshots
+    steps = [] if row.incremental or row.objective == "none" else taken
+    names = [f"{name}@{step}" for step in steps for name in conditions]
+    return _rollouts(w, [*conditions, *names])
+
+
+def _rollouts(w, names):
     run = f"<results>/{w.env}/{w.method}/seed{w.seed}"
-    return collect(
-        f"{run}/rollouts/{{condition}}.parquet", condition=conditions_of(w.env)
-    )
+    return collect(f"{run}/rollouts/{{name}}.parquet", name=names)
 
 
 def of_earlier_skills(name):
@@ -197,8 +210,12 @@ def of_all_skills(name):
 
 
 def _skill_files(wildcards, skills, name):
-    run = f"<results>/{wildcards.env}/{wildcards.method}/seed{wildcards.seed}"
-    return [f"{run}/skill{skill:02d}/{name}" for skill in skills]
+    """Of a fork, the skills before it are another run's."""
+    w = wildcards
+    return [
+        f"<results>/{w.env}/{CONFIG.owner_of(w.method, skill)}/seed{w.seed}/skill{skill:02d}/{name}"
+        for skill in skills
+    ]
 
 
 def skill_job(wildcards):
@@ -221,15 +238,16 @@ def joint_job(wildcards):
 
 def evaluation_job(wildcards):
     """What rollouts depend on besides the skills; without a condition, in the environment's first."""
-    job = CONFIG.evaluation_job(wildcards.env, wildcards.get("condition"))
+    w = wildcards
+    job = CONFIG.evaluation_job(w.env, w.get("condition"), w.get("method"))
     return job.canonical()
 
 
 def evaluation_jobs(wildcards):
     """The same for every condition of the environment."""
-    env = wildcards.env
+    env, method = wildcards.env, wildcards.get("method")
     jobs = {
-        name: CONFIG.evaluation_job(env, name).model_dump(mode="json")
+        name: CONFIG.evaluation_job(env, name, method).model_dump(mode="json")
         for name in conditions_of(env)
     }
     return json.dumps(jobs, sort_keys=True)

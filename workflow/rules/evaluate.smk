@@ -15,10 +15,28 @@ rule rollout:
         "python workflow/scripts/rollout.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
 
 
-rule measure:
-    """Every measure of every skill of a run, in every condition."""
+rule rollout_snapshot:
+    """The same of skills as they were at a step of their training together; stats.json lists the snapshots."""
     input:
-        rollouts_of_run,
+        "<results>/{env}/{method}/seed{seed}/stats.json",
+    output:
+        "<results>/{env}/{method}/seed{seed}/rollouts/{condition}@{step}.parquet",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/rollout.{condition}@{step}.log",
+    wildcard_constraints:
+        method="|".join(JOINT),
+    params:
+        job=evaluation_job,
+        run=subpath(input[0], parent=True),
+    shell:
+        "python workflow/scripts/rollout.py {params.job:q} {params.run:q}/snapshots/{wildcards.step}.safetensors"
+        " {output:q} > {log:q} 2>&1"
+
+
+rule measure:
+    """Every measure of every skill of a run, in every condition, and of its snapshots."""
+    input:
+        rollouts_and_snapshots_of_run,
     output:
         "<results>/{env}/{method}/seed{seed}/metrics.csv",
     log:

@@ -1,0 +1,236 @@
+"""Settings: the sections of config.yaml, typed and checked.
+
+Frozen models that refuse unknown keys and wrong types. The numbers themselves are in `config/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names key, value and expectation."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    def canonical(self) -> str:
+        """Sorted JSON: equal configurations give equal text, whatever the order of their keys.
+
+        Nulls are left out, so that an option which is added later and not used changes nothing.
+        """
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+class Iteration(Model):
+    """Steps, then updates of the objective's model, then updates of the policy; and again."""
+
+    steps: PositiveInt
+    model_updates: NonNegativeInt
+    policy_updates: PositiveInt
+
+
+class Sac(Model):
+    """Soft actor-critic."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of actor and critics."""
+    batch_size: PositiveInt
+    discount: Annotated[float, Field(ge=0.0, lt=1.0)]
+    learning_rate: PositiveFloat
+    """Of actor, critics and temperature (Adam)."""
+    target_momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """τ: the share of the critic that its target takes over at a target update."""
+    target_every: PositiveInt
+    """Updates between target updates."""
+    actor_every: PositiveInt
+    """Updates between updates of actor and temperature."""
+    temperature: PositiveFloat
+    """The entropy temperature at the start; it is learned."""
+    target_entropy: float | None = None
+    """What the temperature steers the entropy to; null: minus the number of actions."""
+    log_std_bounds: Annotated[list[float], Field(min_length=2, max_length=2)]
+    """Bounds that a tanh maps the log standard deviation into."""
+    seed_steps: NonNegativeInt
+    """Steps with uniform actions and no updates at the start of each skill."""
+    updates_per_step: PositiveFloat
+    """Gradient updates for each environment step; may be below 1."""
+    # What only some methods set is null otherwise: it then does not appear in a job.
+    entropy_per_action: float | None = None
+    """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
+    log_std: Literal["clip"] | None = None
+    """`clip`: the log standard deviation is cut off at its bounds. Null: a tanh maps it into them."""
+    seed_actions: Literal["policy"] | None = None
+    """`policy`: the seed steps are taken by the untrained policy. Null: uniform actions."""
+    iteration: Iteration | None = None
+    """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Sac:
+        if not self.log_std_bounds[0] < self.log_std_bounds[1]:
+            raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {self.log_std_bounds}")
+        if self.entropy_per_action is not None and self.target_entropy is not None:
+            raise ValueError("give target_entropy or entropy_per_action, not both")
+        return self
+
+
+class Incremental(Model):
+    """DISk's reward, r = -α·r_c + β·r_d."""
+
+    neighbours: PositiveInt
+    """k: the distance to the k-th nearest neighbour is measured."""
+    recent_states: PositiveInt
+    """Size of BUF, the skill's own most recent projected states."""
+    past_batch: PositiveInt
+    """Size of 𝒯_b, drawn from the earlier skills' states for each update."""
+    past_states: PositiveInt
+    """States collected from each finished skill under its mode action; together they are 𝒯."""
+    alpha: NonNegativeFloat
+    """Weight of the consistency penalty on top of its normalisation."""
+    beta: NonNegativeFloat
+    """Weight of the diversity reward on top of its normalisation."""
+    second_beta: Literal["replay", "one"]
+    """β of the second skill, which has no predecessor with an r_d: measured on the replay, or 1."""
+    anneal: Literal["tanh", "signed", "none"]
+    """How α grows over a skill: from 0 (tanh), from -α as in the released code (signed), not at all."""
+    mean_floor: PositiveFloat
+    """Means of r_c and r_d are clamped here before they are inverted."""
+
+    def relevant_to(self, skill: int) -> Incremental:
+        """The settings with those replaced by a fixed value that this skill's training never looks at."""
+        unused: dict[str, Any] = {}
+        if skill != 1:
+            unused["second_beta"] = "one"
+        if skill == 0:
+            unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "mean_floor": 1.0}
+        return self.model_copy(update=unused)
+
+    def relevant_to_all(self) -> Incremental:
+        """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
+        return self.model_copy(update={"past_states": 1, "second_beta": "one"})
+
+
+class Diayn(Model):
+    """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
+
+    hidden: list[PositiveInt]
+    """Widths of the discriminator's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of the discriminator (Adam)."""
+    sees: Literal["observation_and_sigma", "sigma"]
+    """What skills are told apart by: the next observation and σ, or σ alone."""
+
+
+class Dads(Model):
+    """Off-DADS' reward, and its skill dynamics q: a mixture of unit Gaussians over the change of position, given z."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of the skill dynamics."""
+    learning_rate: PositiveFloat
+    """Of the skill dynamics (Adam)."""
+    components: PositiveInt
+    """Gaussians in the mixture."""
+    prior_latents: PositiveInt
+    """L: latents from the prior that an own latent is compared with."""
+    reward_scale: PositiveFloat
+    """Factor of the reward."""
+    most_weight: Annotated[float, Field(ge=1.0)]
+    """Importance weights of the dynamics' loss are clipped to this and its inverse."""
+    momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of a batch's mean and variance that the running ones take over, by which targets are normalised."""
+
+
+class Metra(Model):
+    """METRA's reward, (φ(s') - φ(s))ᵀz, and φ, in which a step is at most 1 long."""
+
+    hidden: list[PositiveInt]
+    """Widths of φ's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of φ and the dual variable (Adam)."""
+    latent_size: Annotated[int, Field(ge=2)]
+    """Dimensions of φ and z; z is on the unit sphere."""
+    dual: PositiveFloat
+    """The dual variable at the start."""
+    slack: NonNegativeFloat
+    """How much a step that is shorter than 1 counts at most."""
+
+
+ObjectiveSettings = Incremental | Diayn | Dads | Metra
+"""One of these for each objective that learns."""
+
+
+class Adaptive(Model):
+    """When a skill of a chain has converged, so that it ends before its steps are used."""
+
+    least: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of its steps that a skill takes in any case; α grows to its full value over these."""
+    window: Annotated[float, Field(gt=0.0, le=0.5)]
+    """Share of its steps over which r_c and r_d are averaged."""
+    tolerance: NonNegativeFloat
+    """It ends when neither mean differs by more than this share from that of the window before."""
+
+
+class Curriculum(Model):
+    """VALOR's growing number of skills."""
+
+    first: PositiveInt
+    """K at the start."""
+    certainty: Share
+    """p_d: K grows when the discriminator's mean probability of the right skill, on fresh states, reaches this."""
+    episodes: PositiveInt
+    """How many episodes that mean is over, and the fewest between two growths."""
+
+
+class Evaluation(Model):
+    episodes: PositiveInt
+    """Episodes a skill, with deterministic actions and their own seeds."""
+    drawn: PositiveInt
+    """How many of them the figures draw."""
+    seed: NonNegativeInt
+    """Start of the evaluation's own seeds, apart from training's."""
+
+
+class Tracking(Model):
+    """MLflow, a mirror of results/."""
+
+    enabled: bool
+    uri: str
+    """Tracking store; the environment variable MLFLOW_TRACKING_URI wins."""
+    live_after_seconds: NonNegativeFloat
+    """A training that lasts longer than this is mirrored while it runs; shorter ones when they are done."""
+    interval_seconds: PositiveFloat
+    """Seconds between two looks at a training's curve."""
+
+
+class Runtime(Model):
+    """How a job runs, as opposed to what it computes. Changing any of this retrains nothing."""
+
+    device: str
+    """`auto`: CUDA when there is one, otherwise the CPU; or a torch device."""
+    checkpoint_minutes: PositiveFloat
+    """The most that a kill can cost."""
+    log_every: PositiveInt
+    """Environment steps between two rows of progress.csv."""
