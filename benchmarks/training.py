@@ -2,8 +2,8 @@
 
 Each training is a process of its own that takes turns with the others (see turns.py). A turn is some seconds of the
 real loop of disk/train.py, with a clock around each thing that it calls; the pure learner, which is `SAC.update` on
-one batch, takes its turn too. Rates are environment steps per CPU-second at one update a step. Earlier skills are
-made up (see pretend.py).
+one batch, takes its turn too. Rates are environment steps per CPU-second at one update a step, of the best turn;
+ratios are medians over rounds of turns that followed each other. Earlier skills are made up (see pretend.py).
 
     python benchmarks/training.py                # all of it, about ten minutes; part of make bench
     python benchmarks/training.py --env point --methods random,diayn --seconds 0.5 --rounds 1 --shard 2000
@@ -14,152 +14,56 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from phases import CHAIN, PHASES, train
 from turns import Said, Worker, machine, save, serve
 
-PHASES = {
-    "env step": ("env", ("step", "reset", "at", "to_native")),
-    "act": ("agent", ("act",)),
-    "add": ("replay", ("add",)),
-    "sample": ("parts", ("sample", "sample_all", "as_seen")),
-    "reward": ("objective", ("observe", "reward", "update")),
-    "update": ("agent", ("update",)),
-    "progress": ("progress", ("observe", "update", "episode")),
-    "checkpoint": ("training", ("_save",)),
-}
 SKILLS = {"second": 1, "tenth": 9, "twentieth": 19}
 
 
-class Clocks:
-    """CPU seconds inside methods, by phase. What a phase calls of another one counts for the inner one."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._open: list[list[float]] = []
-
-    def watch(self, phase: str, thing: Any, methods: tuple[str, ...]) -> None:
-        for name in methods:
-            if hasattr(thing, name):
-                setattr(thing, name, self._clocked(phase, getattr(thing, name)))
-
-    def _clocked(self, phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def clocked(*arguments: Any, **named: Any) -> Any:
-            inner = [0.0]
-            self._open.append(inner)
-            start = time.process_time()
-            try:
-                return method(*arguments, **named)
-            finally:
-                taken = time.process_time() - start
-                self._open.pop()
-                self.seconds[phase] += taken - inner[0]
-                if self._open:
-                    self._open[-1][0] += taken
-
-        return clocked
-
-
-def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, scratch: Path) -> tuple[Said, Any]:
-    """Get a training ready, a link of a chain or all skills at once: what that took, and what a turn does."""
-    started = time.perf_counter()
-    from pretend import long_chain
-
-    from disk.artefacts import identity
-    from disk.assemble import joint_parts, skill_parts
-    from disk.checkpoint import Checkpoint, stamp
-    from disk.runs import skill_directory
-    from disk.signals import Stopping
-    from disk.train import Interrupted, Training, choose_device
-
-    imported = time.perf_counter()
-    chain = max(SKILLS.values()) + 1
-    settings = long_chain(env, chain, shard)
-    device = choose_device("cpu")
-    few_seeds = {"seed_steps": 200, "updates_per_step": 1.0}
-    if skill is None:
-        joint = settings.joint_job(env, method, 0)
-        joint = joint.model_copy(update={"sac": joint.sac.model_copy(update=few_seeds), "snapshots": None})
-        directory, policies = scratch / method, joint.skills if joint.policies == "independent" else 1
-        checkpoint = Checkpoint(directory, stamp(joint.canonical(), {}), replays=policies)
-        parts = joint_parts(joint.model_copy(update={"steps": 50_000_000}), device)
-    else:
-        job = settings.skill_job(env, method, 0, skill)
-        job = job.model_copy(update={"sac": job.sac.model_copy(update=few_seeds)})
-        folders = [skill_directory(earlier, i) for i in range(skill)]
-        checkpoint = Checkpoint(scratch / f"{method}{skill:02d}", stamp(job.canonical(), identity(job, folders)))
-        parts = skill_parts(job, folders, device)
-        parts.steps = 50_000_000  # the turns end it
-    runtime = settings.runtime.model_copy(update={"checkpoint_minutes": 1e9})  # once, at the end of each turn
-    training = Training(parts, runtime, checkpoint)
-    begun = time.perf_counter()
-    clocks = Clocks()
-    things: dict[str, list[Any]] = {
-        "env": parts.envs,
-        "agent": parts.agents,
-        "replay": parts.replays,
-        "parts": [parts],
-        "objective": [parts.objective],
-        "progress": [training.progress],
-        "training": [training],
-    }
-    for phase, (kind, methods) in PHASES.items():
-        for thing in things[kind]:
-            clocks.watch(phase, thing, methods)
-
-    def turn(seconds: float) -> Said:
-        stopping = Stopping()
-        agents = parts.agents
-        steps, updates = training.step, sum(agent.updates for agent in agents)
-        clocks.seconds.clear()
-        _after(seconds, stopping)
-        cpu, wall = time.process_time(), time.perf_counter()
-        with suppress(Interrupted):
-            training.run(stopping)
-        phases = dict(clocks.seconds)
-        done = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "phases": phases}
-        counts = {"steps": training.step - steps, "updates": sum(agent.updates for agent in agents) - updates}
-        return {**done, **counts, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-    while sum(agent.updates for agent in parts.agents) < 50:  # past the seed steps, all policies
-        turn(0.5)
-    return {"import_seconds": imported - started, "start_seconds": begun - imported}, turn
-
-
-def _after(seconds: float, stopping: Any) -> None:
-    """Ask a training to stop after some time, which it does at the end of its episode."""
-    import threading
-
-    timer = threading.Timer(seconds, setattr, (stopping, "signum", 15))
-    timer.daemon = True
-    timer.start()
-
-
 def learn_only(env: str) -> tuple[Said, Any]:
-    """The pure learner, at the sizes of an environment."""
-    from contenders import ours, work
+    """The pure learner: an environment's sizes and settings, the same batch again and again."""
+    import torch
 
     from disk import config as configuration
     from disk.envs import make
+    from disk.replay import Columns, Replay
+    from disk.sac import SAC
 
-    world = make(configuration.load().environment(env).world())
-    run = ours(world.observation_size, world.action_size, actor_every=2, target_every=2)
-    run(50)
-    return {}, lambda seconds: {**work(run, seconds), "peak_mb": 0.0}
+    settings = configuration.load()
+    world, config = make(settings.environment(env).world()), settings.sac_of(env, "disk")
+    columns = Columns(world.observation_size, world.action_size, world.sigma_size)
+    generator, device = torch.Generator().manual_seed(0), torch.device("cpu")
+    replay = Replay(config.batch_size, columns, device)
+    replay.extend(torch.rand(config.batch_size, columns.width, generator=generator))
+    batch, reward = replay.sample(config.batch_size, generator), torch.rand(config.batch_size, generator=generator)
+    learner = SAC(columns.obs, columns.action, config, generator, device)
+
+    def turn(seconds: float) -> Said:
+        updates, cpu, wall = learner.updates, time.process_time(), time.perf_counter()
+        while time.perf_counter() - wall < seconds:
+            learner.update(batch, reward)
+        return {"updates": learner.updates - updates, "cpu": time.process_time() - cpu}
+
+    turn(0.5)
+    return {}, turn
 
 
-def rate(worker: Worker, count: str = "steps") -> float:
-    """Per CPU-second, the turns' checkpoints left out: the best turn, the least disturbed one."""
-    return max(turn[count] / (turn["cpu"] - turn.get("phases", {}).get("checkpoint", 0.0)) for turn in worker.turns)
+def rates(worker: Worker, count: str = "steps") -> list[float]:
+    """Per CPU-second in each turn, the turns' checkpoints left out."""
+    return [turn[count] / (turn["cpu"] - turn.get("phases", {}).get("checkpoint", 0.0)) for turn in worker.turns]
+
+
+def paired(these: list[float], those: list[float]) -> float:
+    """How much faster these are than those that had their turns just before or after: the median over rounds."""
+    return statistics.median(a / b for a, b in zip(these, those, strict=True))
 
 
 def breakdown(worker: Worker, checkpoint_minutes: float) -> Said:
@@ -170,7 +74,8 @@ def breakdown(worker: Worker, checkpoint_minutes: float) -> Said:
     micro = {phase: 1e6 * seconds / steps for phase, seconds in totals.items() if phase != "checkpoint"}
     micro["rest"] = 1e6 * (cpu - sum(totals.values())) / steps
     return {
-        "steps_per_cpu_second": rate(worker),
+        "steps_per_cpu_second": max(rates(worker)),
+        "steps_per_cpu_second_median": statistics.median(rates(worker)),
         "microseconds_a_step": {phase: round(value, 1) for phase, value in micro.items()},
         "checkpoint_seconds": saving,
         "checkpoint_share": saving / (60.0 * checkpoint_minutes),
@@ -255,10 +160,10 @@ def _revived(specification: Said) -> Said:
 def measure(arguments: argparse.Namespace, scratch: Path) -> Said:
     from pretend import long_chain, write_chain
 
-    env, chain = arguments.env, max(SKILLS.values()) + 1
-    settings = long_chain(env, chain, arguments.shard)
+    env = arguments.env
+    settings = long_chain(env, CHAIN, arguments.shard)
     earlier = scratch / "earlier"
-    write_chain(settings, env, "disk", chain - 1, earlier)
+    write_chain(settings, env, "disk", CHAIN - 1, earlier)
     made = 0
 
     def worker(name: str, method: str, skill: int | None) -> Worker:
@@ -278,8 +183,10 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> Said:
         for each in (learner, *skills.values()):
             each.turn(arguments.seconds)
     minutes = settings.runtime.checkpoint_minutes
-    pure = rate(learner, "updates")
-    result["learner_updates_per_cpu_second"] = pure
+    pure, second = rates(learner, "updates"), rates(skills["second"])
+    result["learner_updates_per_cpu_second"] = max(pure)
+    result["loop_over_learner"] = paired(second, pure)
+    result["twentieth_over_second"] = paired(rates(skills["twentieth"]), second)
     result["skills"] = {name: {**breakdown(each, minutes), **started[name]} for name, each in skills.items()}
     for each in (skills.pop("tenth"), skills.pop("twentieth")):
         each.close()
@@ -292,11 +199,10 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> Said:
         row = settings.method(method)
         if row.objective == "none":
             continue  # nothing is learned
-        each = worker(method, method, SKILLS["second"] if row.incremental else None)
+        each = worker(method, method, own_skill(settings, env, method) if row.incremental else None)
         began = each.ready()
         for _ in range(max(1, arguments.rounds // 2)):
             each.turn(arguments.seconds)
-            learner.turn(arguments.seconds / 4)
         result["methods"][method] = {**breakdown(each, minutes), **began}
         each.close()
     learner.close()
@@ -306,13 +212,24 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> Said:
     return result
 
 
+def own_skill(settings: Any, env: str, method: str) -> int:
+    """The first skill after another one that a chain does not share with the one that it forked from."""
+    from disk.config import ConfigError
+
+    for skill in range(1, CHAIN):
+        with suppress(ConfigError):
+            settings.skill_job(env, method, 0, skill)
+            return skill
+    raise SystemExit(f"{method} has no skill of its own in {env}")
+
+
 def summary(result: Said) -> Said:
     second, twentieth = result["skills"]["second"], result["skills"]["twentieth"]
     tracking = result["tracking"]["cpu_share"] if result["tracking"] else 0.0
     return {
-        "loop_over_learner": second["steps_per_cpu_second"] / result["learner_updates_per_cpu_second"],
+        "loop_over_learner": result["loop_over_learner"],
         "checkpoints_and_tracking": second["checkpoint_share"] + second["progress_share"] + tracking,
-        "twentieth_over_second": twentieth["steps_per_cpu_second"] / second["steps_per_cpu_second"],
+        "twentieth_over_second": result["twentieth_over_second"],
         "seconds_to_start_the_twentieth": twentieth["start_seconds"],
         "two_jobs_over_one": result["two_jobs_over_one"],
     }
