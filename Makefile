@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart test lint format schema report ui clean
+.PHONY: help setup quickstart test lint format schema report ui bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,12 @@ ui: setup  ## the MLflow UI over this project's runs
 	@echo "MLflow: http://127.0.0.1:$(or $(PORT),5000)"
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
 	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
+
+bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs; about half an hour
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	python benchmarks/learner.py
+	python benchmarks/training.py
+	python benchmarks/workflow.py
 
 clean:  ## remove caches, never results
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html

@@ -1,8 +1,9 @@
-"""The two networks of SAC, as batched products.
+"""The two networks of SAC, as batched products, with their gradients written out.
 
 An `MLP` holds `copies` networks side by side, weights (C, in, out), so that twin critics, or the actors
 of all skills of a run, are one product a layer. Initial weights are orthogonal and biases zero, as in
-the pytorch_sac code that the paper builds on.
+the pytorch_sac code that the paper builds on. A `Tape` and `Drawn.backward` are the chain rule by hand:
+training spends nothing on a graph or on fresh memory, and autograd checks them in the tests.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,20 +33,127 @@ class MLP(nn.Module):
                 nn.init.orthogonal_(copy, generator=generator)
             self.weights.append(weight)
             self.biases.append(torch.zeros(copies, 1, outputs))
-        self._layers = list(zip(self.weights, self.biases, strict=True))  # indexing a ParameterList is slow
+        self.layers = list(zip(self.weights, self.biases, strict=True))  # indexing a ParameterList is slow
 
     def forward(self, x: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, out)
-        last = len(self._layers) - 1
-        x = x.expand(self._layers[0][0].shape[0], -1, -1)
-        for i, (weight, bias) in enumerate(self._layers):
+        last = len(self.layers) - 1
+        x = x.expand(self.layers[0][0].shape[0], -1, -1)
+        for i, (weight, bias) in enumerate(self.layers):
             x = torch.baddbmm(bias, x, weight)
             if i < last:
                 x = F.relu(x, inplace=True)
         return x
 
 
+class Packed:
+    """The parameters of an MLP in one piece of memory, and views of it as products want them.
+
+    A bias is the weight of an input that is always 1: it lies below its layer's weights, (C, in + 1, out). The
+    MLP's own parameters become views of this memory, unless `values` gives other memory (for their gradients).
+    """
+
+    def __init__(self, mlp: MLP, values: Tensor | None = None) -> None:
+        layers = [torch.cat((weight, bias), dim=1).detach() for weight, bias in mlp.layers]
+        self.values = torch.cat([layer.flatten() for layer in layers]) if values is None else values
+        parts = torch.split_with_sizes(self.values, [layer.numel() for layer in layers])
+        views = [part.view(layer.shape) for part, layer in zip(parts, layers, strict=True)]
+        self.parameters = [view[:, :-1] for view in views] + [view[:, -1:] for view in views]  # in the MLP's order
+        if values is None:
+            for parameter, view in zip(mlp.parameters(), self.parameters, strict=True):
+                parameter.data = view
+        self.layers = [list(view) for view in views]  # for each layer and copy (in + 1, out)
+        self.transposed = [list(view[:, :-1].mT) for view in views]  # (out, in), without the bias
+
+
+class Tape:
+    """What networks of one shape compute on a batch, kept for their gradients, in memory that is used again.
+
+    Networks of the same shape (a critic and its target) may share one, each until the next `forward`.
+    """
+
+    def __init__(self, mlp: MLP, batch: int) -> None:
+        self.batch = batch
+        first, last = mlp.layers[0][0], mlp.layers[-1][0]
+        widths = [weight.shape[1] for weight, _ in mlp.layers]
+        self._copies = len(first)
+        self._input = _Rows(first, 1, batch, widths[0])
+        self._known_places: dict[tuple[int, ...], Sequence[Tensor]] = {}
+        self._hidden = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
+        self._deltas = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
+        self._output: Tensor = first.new_empty(self._copies, batch, last.shape[2])
+        self._outputs = list(self._output)
+
+    def forward(self, network: Packed, *inputs: Tensor) -> Tensor:
+        """Inputs (B, …), side by side, the same for all copies → (C, B, out), overwritten by the next call."""
+        for place, part in zip(self._places(tuple(part.shape[1] for part in inputs)), inputs, strict=True):
+            place.copy_(part)
+        x = self._input.and_one * self._copies
+        for layer, hidden in zip(network.layers, self._hidden, strict=False):
+            _products(x, layer, hidden.values)
+            hidden.whole.relu_()  # of the 1 too, which stays what it is
+            x = hidden.and_one
+        _products(x, network.layers[-1], self._outputs)
+        return self._output
+
+    def _places(self, widths: tuple[int, ...]) -> Sequence[Tensor]:
+        """Where inputs of these widths go."""
+        if widths not in self._known_places:
+            self._known_places[widths] = torch.split_with_sizes(self._input.values[0], widths, dim=1)
+        return self._known_places[widths]
+
+    def backward(self, network: Packed, by_output: Tensor, gradients: Packed | None) -> list[Tensor]:
+        """From the loss' gradient by the output (C, B, out): those by the parameters into `gradients`, if these are
+        wanted, and as the result those by what the first layer puts out before its ReLU, (B, hidden) a copy."""
+        delta = list(by_output)
+        for i in reversed(range(len(network.layers))):
+            if gradients is not None:
+                x = self._hidden[i - 1].transposed if i else self._input.transposed * self._copies
+                _products(x, delta, gradients.layers[i])
+            if i:
+                hidden, before = self._hidden[i - 1], self._deltas[i - 1]
+                _products(delta, network.transposed[i], before.values)
+                _relu_backward(before.whole, hidden.whole, 0.0, grad_input=before.whole)
+                delta = before.values
+        return delta
+
+
+class _Rows:
+    """Memory for (C, B, width) numbers, a 1 behind each row, and views of it by copy."""
+
+    def __init__(self, like: Tensor, copies: int, batch: int, width: int) -> None:
+        padded = -(-(width + 1) // 16) * 16  # every row begins at a multiple of 64 bytes
+        self.whole = like.new_zeros(copies, batch, padded)
+        self.whole[:, :, width] = 1.0
+        self.values = list(self.whole[:, :, :width])
+        self.and_one = list(self.whole[:, :, : width + 1])
+        self.transposed = list(self.whole[:, :, : width + 1].mT)
+
+
+def _products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor]) -> None:
+    for a, b, c in zip(left, right, out, strict=True):  # faster than one batched product of two
+        torch.mm(a, b, out=c)
+
+
+_relu_backward = torch.ops.aten.threshold_backward.grad_input  # gradient where ReLU let through, else 0
+_tanh_backward = torch.ops.aten.tanh_backward.default  # gradient · (1 - tanh²), given tanh
+
+
+class Drawn(NamedTuple):
+    """Actions a = tanh(u), u = μ + std·ε, and what their gradients need. Shapes (…, A) and (…, 1)."""
+
+    action: Tensor
+    surprise: Tensor
+    """-log π(a)"""
+    std: Tensor
+    noise: Tensor
+    mapped: Tensor
+    """What log std came from: the network's output, or its tanh."""
+
+
 class Actor(nn.Module):
     """A tanh-Gaussian policy: a = tanh(μ(s) + std(s)·ε). `copies` of them for a batch of skills."""
+
+    _middle: Tensor
 
     def __init__(
         self,
@@ -59,42 +168,105 @@ class Actor(nn.Module):
         """`clips`: the log standard deviation is cut off at its bounds, instead of mapped into them."""
         super().__init__()
         self.mlp = MLP([inputs, *hidden, 2 * actions], copies, generator)
-        self.log_std_bounds, self.clips = log_std_bounds, clips
+        self.low, self.high = log_std_bounds
+        self.clips, self._half = clips, 0.5 * (self.high - self.low)
+        self.register_buffer("_middle", torch.tensor(0.5 * (self.high + self.low)), persistent=False)
 
     def mode(self, obs: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, A)
         mean: Tensor = self.mlp(obs).chunk(2, dim=-1)[0]
         return mean.tanh()
 
+    def act(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """Sampled actions alone (C, B, A)."""
+        output = self.mlp(obs)
+        return self._gaussian(output, self._noise(output, generator))[0].tanh_()
+
     def sample(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Actions (C, B, A) and their log-probabilities (C, B, 1), differentiable in the parameters."""
-        mean, raw = self.mlp(obs).chunk(2, dim=-1)
-        log_std = self._log_std(raw)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        before = torch.addcmul(mean, log_std.exp(), noise)
-        gaussian = -0.5 * noise.square() - log_std - HALF_LOG_2PI
-        # log(1 - tanh(u)²) in the form that does not lose small numbers
-        squash = 2.0 * (LOG_2 - before - F.softplus(-2.0 * before))
-        return before.tanh(), (gaussian - squash).sum(-1, keepdim=True)
+        output = self.mlp(obs)
+        drawn = self.explore(output, self._noise(output, generator))
+        return drawn.action, -drawn.surprise
 
     def draw(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Like `sample`, but actions as they are before the tanh, which a saturated one cannot be taken back to."""
-        mean, raw = self.mlp(obs).chunk(2, dim=-1)
-        log_std = self._log_std(raw)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        before = torch.addcmul(mean, log_std.exp(), noise)
-        return before, _log_prob(mean, log_std, before)
+        output = self.mlp(obs)
+        before, log_std, _, _ = self._gaussian(output, self._noise(output, generator))
+        return before, _log_prob(output.chunk(2, dim=-1)[0], log_std, before)
 
     def log_prob(self, obs: Tensor, before: Tensor) -> Tensor:
         """Log-probabilities (C, B, 1) of actions (C, B, A) that are given as they were before the tanh."""
-        mean, raw = self.mlp(obs).chunk(2, dim=-1)
-        return _log_prob(mean, self._log_std(raw), before)
+        output = self.mlp(obs)
+        return _log_prob(output.chunk(2, dim=-1)[0], self._log_std(output)[0], before)
 
-    def _log_std(self, raw: Tensor) -> Tensor:
-        low, high = self.log_std_bounds
-        return raw.clamp(low, high) if self.clips else low + 0.5 * (high - low) * (raw.tanh() + 1.0)
+    def explore(self, output: Tensor, noise: Tensor) -> Drawn:
+        """Actions from what the network puts out (…, 2A) and standard normal numbers (…, A)."""
+        before, log_std, std, mapped = self._gaussian(output, noise)
+        # -log N(u; μ, std) and log(1 - tanh(u)²), each without its constant. The latter is -2(u + softplus(-2u)),
+        # the form that does not lose small numbers, and softplus with β = -2 is -½ softplus(-2u).
+        gaussian = torch.addcmul(log_std, noise, noise, value=0.5)
+        squash = torch.sub(before, F.softplus(before, beta=-2.0), alpha=2.0)
+        constants = noise.shape[-1] * (HALF_LOG_2PI + 2.0 * LOG_2)
+        surprise = torch.sub(gaussian, squash, alpha=2.0).sum(-1, keepdim=True) + constants
+        return Drawn(before.tanh(), surprise, std, noise, mapped)
+
+    def explore_backward(self, drawn: Drawn, by_action: Tensor, by_surprise: Tensor) -> Tensor:
+        """The loss' gradient by the network's output (…, 2A), from those by the actions and by the surprise ()."""
+        # ∂surprise/∂u = -2 tanh u, for the Gaussian's own part does not depend on u once ε is fixed.
+        by_u = torch.addcmul(_tanh_backward(by_action, drawn.action), by_surprise, drawn.action, value=-2.0)
+        by_log_std = torch.addcmul(by_surprise, by_u * drawn.std, drawn.noise)
+        if self.clips:
+            by_raw = by_log_std * ((drawn.mapped >= self.low) & (drawn.mapped <= self.high))
+        else:
+            by_raw = _tanh_backward(by_log_std, drawn.mapped) * self._half
+        return torch.cat((by_u, by_raw), dim=-1)
+
+    def _gaussian(self, output: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """u = μ + std·ε, log std, std, and what log std came from."""
+        log_std, mapped = self._log_std(output)
+        std = log_std.exp()
+        return torch.addcmul(output[..., : noise.shape[-1]], std, noise), log_std, std, mapped
+
+    def _log_std(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """log std, and what it came from."""
+        if self.clips:
+            raw = output.chunk(2, dim=-1)[1]
+            return raw.clamp(self.low, self.high), raw
+        squeezed = output.tanh().chunk(2, dim=-1)[1]  # of all, because a part of each row takes longer
+        return torch.add(self._middle, squeezed, alpha=self._half), squeezed
+
+    @staticmethod
+    def _noise(output: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.randn((*output.shape[:-1], output.shape[-1] // 2), generator=generator, device=output.device)
 
 
 def _log_prob(mean: Tensor, log_std: Tensor, before: Tensor) -> Tensor:
     gaussian = -0.5 * ((before - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_2PI
     squash = 2.0 * (LOG_2 - before - F.softplus(-2.0 * before))
     return (gaussian - squash).sum(-1, keepdim=True)
+
+
+class Adam:
+    """Adam over parameters that lie in one piece of memory: a step is one kernel.
+
+    The same kernel as `torch.optim.Adam(fused=True)`, without the Python around it.
+    """
+
+    def __init__(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.mean, self.square = torch.zeros_like(values), torch.zeros_like(values)
+        self.steps = torch.zeros((), dtype=torch.float32, device=values.device)
+        self._tensors = ([values], [gradient], [self.mean], [self.square], list[Tensor](), [self.steps])
+
+    def step(self) -> None:
+        """Go down the gradient."""
+        self.steps += 1.0
+        torch._fused_adam_(
+            *self._tensors,
+            lr=self.learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )

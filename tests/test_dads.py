@@ -227,7 +227,7 @@ def test_the_log_probability_is_that_of_the_sampling():
 def test_a_clipped_standard_deviation_is_one_where_the_network_says_zero():
     actor = parts_of().agents[0].actor
     raw = torch.tensor([-30.0, -20.0, 0.0, 1.5, 5.0])
-    assert actor._log_std(raw).tolist() == [-20.0, -20.0, 0.0, 1.5, 2.0]
+    assert actor._log_std(torch.cat((torch.zeros(5), raw)))[0].tolist() == [-20.0, -20.0, 0.0, 1.5, 2.0]
 
 
 def test_a_budget_without_a_single_bout_is_refused():

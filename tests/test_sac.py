@@ -13,9 +13,10 @@ import torch
 from conftest import CPU, batch_of
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from disk.config import Sac, load
-from disk.networks import MLP, Actor
+from disk.networks import MLP, Actor, Packed, Tape
 from disk.replay import Batch
 from disk.sac import SAC
 
@@ -79,7 +80,8 @@ class Reference:
     def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self.actor(obs).chunk(2, dim=-1)
         low, high = self.config.log_std_bounds
-        std = (low + 0.5 * (high - low) * (raw.tanh() + 1.0)).exp()
+        clipped = self.config.log_std == "clip"
+        std = (raw.clamp(low, high) if clipped else low + 0.5 * (high - low) * (raw.tanh() + 1.0)).exp()
         before = mean + std * torch.randn(mean.shape, generator=self.generator)
         law = TransformedDistribution(Independent(Normal(mean, std), 1), [TanhTransform(cache_size=1)])
         action = law.transforms[0](before)
@@ -128,7 +130,13 @@ def _flat_mlp(mlp: MLP, copy: int) -> list[Tensor]:
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"actor_every": 1, "target_every": 1}, {"actor_every": 3, "target_every": 4}, {"target_entropy": 0.7}],
+    [
+        {},
+        {"actor_every": 1, "target_every": 1},
+        {"actor_every": 3, "target_every": 4},
+        {"target_entropy": 0.7},
+        {"log_std": "clip", "log_std_bounds": [-0.2, 0.2]},
+    ],
     ids=str,
 )
 def test_updates_equal_those_of_a_plain_implementation(changes: dict[str, Any]):
@@ -282,6 +290,100 @@ def test_copies_of_a_network_do_not_touch_each_other():
     assert (gradient[[0, 2]] == 0).all()
     for i in range(3):
         torch.testing.assert_close(Reference.network(mlp, i)(x[i]), mlp(x)[i])
+
+
+# ---------------------------------------------------------------- gradients by hand
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("sizes", [[4, 3], [4, 5, 1], [4, 5, 7, 6, 2], [3, 17, 16, 1]], ids=str)
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_a_tape_gives_the_gradients_that_autograd_gives(sizes: list[int], copies: int):
+    generator = torch.Generator().manual_seed(0)
+    mlp = MLP(sizes, copies, generator)
+    for bias in mlp.biases:
+        torch.nn.init.normal_(bias, generator=generator)
+    x, by_output = torch.randn(6, sizes[0], generator=generator), torch.randn(copies, 6, sizes[-1], generator=generator)
+    plain = copy.deepcopy(mlp)
+    packed, tape = Packed(mlp), Tape(mlp, 6)
+    gradients = Packed(mlp, torch.zeros_like(packed.values))
+    with torch.no_grad():
+        for _ in range(2):  # the second time over what the first has left behind
+            output = tape.forward(packed, x[:, :1], x[:, 1:])
+            by_first = tape.backward(packed, by_output, gradients)
+    torch.testing.assert_close(output, plain(x[None]))
+    leaf = x.clone().requires_grad_()
+    expected = torch.autograd.grad(plain(leaf[None]), [leaf, *plain.parameters()], by_output)
+    by_input = sum(delta @ weight for delta, weight in zip(by_first, packed.transposed[0], strict=True))
+    torch.testing.assert_close(by_input, expected[0])
+    for i, (weight, bias) in enumerate(zip(expected[1 : len(sizes)], expected[len(sizes) :], strict=True)):
+        torch.testing.assert_close(torch.stack(gradients.layers[i]), torch.cat((weight, bias), dim=1))
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("clips", [False, True])
+def test_a_drawn_action_gives_the_gradients_that_autograd_gives(clips: bool):
+    generator = torch.Generator().manual_seed(0)
+    actor = Actor(3, 2, [4], (-2.0, 1.0), clips=clips)
+    output = (2.0 * torch.randn(50, 4, generator=generator)).requires_grad_()
+    noise, by_action = torch.randn(50, 2, generator=generator), torch.randn(50, 2, generator=generator)
+    weight = torch.tensor(0.3)
+    drawn = actor.explore(output, noise)
+    loss = (by_action * drawn.action).sum() + weight * drawn.surprise.sum()
+    found = actor.explore_backward(drawn, by_action, weight)
+    torch.testing.assert_close(found, torch.autograd.grad(loss, output)[0])
+
+
+def test_packing_changes_no_parameter_and_ties_them_to_one_piece_of_memory():
+    mlp = MLP([3, 5, 2], copies=2, generator=torch.Generator().manual_seed(0))
+    before = copy.deepcopy(mlp.state_dict())
+    packed = Packed(mlp)
+    assert all(torch.equal(before[name], value) for name, value in mlp.state_dict().items())
+    packed.values.zero_()
+    assert all((value == 0).all() for value in mlp.parameters())
+    mlp.load_state_dict(before)
+    assert packed.values.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"hidden": [8]}, {"hidden": [5, 9, 4]}, {"hidden": [8, 8], "actor_every": 1}], ids=str
+)
+def test_networks_of_any_depth_learn(changes: dict[str, Any]):
+    sac = make(**changes)
+    reference = Reference(sac)
+    for i in range(4):
+        batch, reward = random_batch(i)
+        sac.update(batch, reward)
+        reference.update(batch, reward)
+    for ours, plain in zip(_flat_mlp(sac.actor.mlp, 0), _flat(reference.actor), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-5)
+
+
+def test_an_update_asks_nothing_of_the_device_and_keeps_its_shapes():
+    """What a CUDA graph needs: no value is read back, and each time the same operations on the same shapes."""
+
+    class Recorder(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[str, tuple[torch.Size, ...]]] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen.append((str(func), tuple(value.shape for value in args if isinstance(value, Tensor))))
+            return func(*args, **(kwargs or {}))
+
+    sac = make()
+    sac.update(*random_batch(0))
+    sac.update(*random_batch(1))
+    cycles = []
+    for first in (2, 4):
+        with Recorder() as recorder:
+            for i in (first, first + 1):
+                sac.update(*random_batch(i))
+        cycles.append(recorder.seen)
+    assert cycles[0] == cycles[1]
+    waits = ("_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "unique")
+    update_only = [name for name, _ in cycles[0]]
+    assert not [name for name in update_only if any(wait in name for wait in waits)]
 
 
 # ---------------------------------------------------------------- saving

@@ -24,11 +24,18 @@ def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
 
     With fewer than k others, the farthest. A point that is among the others counts as its own neighbour.
     """
-    # The default mode of cdist expands the square and returns 0 for points 2e-5 apart, which is what
-    # a consistent skill looks like.
-    distances = torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")
-    nearest = distances.topk(min(k, len(others)), dim=1, largest=False, sorted=False).values
-    return nearest.amax(dim=1)
+    # Differences before squares: expanding the square, as cdist does by default, returns 0 for points 2e-5 apart,
+    # which is what a consistent skill looks like.
+    first, *further = zip(points[:, :, None].unbind(1), others.unbind(1), strict=True)
+    squares = torch.sub(*first).square_()
+    for here, there in further:
+        difference = torch.sub(here, there)
+        squares.addcmul_(difference, difference)
+    k = min(k, len(others))
+    if squares.is_cpu:  # NumPy sorts all of a row in half the time that torch takes to find its three smallest
+        squares.numpy().sort(axis=1)
+        return squares[:, k - 1].sqrt()
+    return squares.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1).sqrt()
 
 
 ANNEALING: dict[str, Callable[[float], float]] = {
@@ -76,17 +83,17 @@ class IncrementalObjective:
 
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
         consistency = self.consistency(batch.sigma)
+        consistency_mean = consistency.mean()
         if self.past is None:
             reward = self.bonus - self.alpha * consistency
-            diversity_mean = self._sums.new_zeros((), dtype=torch.float32)
+            diversity_mean = torch.zeros_like(consistency_mean)
         else:
             if self.beta is None:
                 raise RuntimeError("β of the second skill has not been measured: call start first")
             diversity = self.diversity(batch.sigma)
             factor = ANNEALING[self.config.anneal](progress)
-            reward = self.beta * diversity - (factor * self.alpha) * consistency
+            reward = torch.sub(self.beta * diversity, consistency, alpha=factor * self.alpha)
             diversity_mean = diversity.mean()
-        consistency_mean = consistency.mean()
         self._sums += torch.stack((consistency_mean, diversity_mean))
         self._batches += 1
         return reward, {
@@ -104,7 +111,7 @@ class IncrementalObjective:
         assert self.past is not None
         size = (self.config.past_batch,)
         chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
-        return kth_distance(sigma, self.past[chosen], self.config.neighbours)
+        return kth_distance(sigma, self.past.index_select(0, chosen), self.config.neighbours)
 
     def means(self) -> tuple[float, float]:
         """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""

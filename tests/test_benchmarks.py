@@ -1,0 +1,82 @@
+"""The benchmarks run and count right. How fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from disk.config import PROJECT
+
+BENCHMARKS = PROJECT / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def run(script: str, out: Path, *arguments: str) -> Any:
+    command = [sys.executable, str(BENCHMARKS / script), *arguments, "--out", str(out)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(out.read_text())
+
+
+def test_the_operations_of_an_update_are_counted() -> None:
+    from contenders import flops
+
+    assert flops(27, 8, actor_every=2) == pytest.approx(466e6, rel=1e-3)  # as counted by hand
+    mlp = 2 * 256 * (27 * 256 + 256 * 256 + 256 * 16)  # the actor once forward
+    assert flops(27, 8, actor_every=1) - flops(27, 8, actor_every=10**9) > 2 * mlp
+
+
+def test_the_usual_formulation_learns_what_ours_does() -> None:
+    """Reward -(a - 0.6)², one step: its mode must go there, as ours does in tests/test_sac.py."""
+    from plain_sac import PlainSac
+
+    torch.manual_seed(0)
+    plain = PlainSac(1, 1, 32, actor_every=2, target_every=2)
+    for adam in (plain.critic_adam, plain.policy_adam):
+        adam.param_groups[0]["lr"] = 1e-2
+    obs, ends = torch.ones(128, 1), torch.ones(128, 1)
+    for _ in range(300):
+        action = torch.rand(128, 1) * 2.0 - 1.0
+        plain.update(obs, action, obs, -((action - 0.6) ** 2), ends)
+    mode = torch.tanh(plain.policy.trunk(obs[:1])[0, 0]).item()
+    assert mode == pytest.approx(0.6, abs=0.15)
+
+
+def test_the_learners_take_turns(tmp_path: Path) -> None:
+    short = ("--sizes", "halfcheetah", "--threads", "1", "--seconds", "0.02", "--rounds", "1")
+    found = run("learner.py", tmp_path / "learner.json", *short, "--contenders", "ours,pytorch_sac,mm_256")
+    assert found["ratios"].keys() == {"pytorch_sac", "limit"}
+    assert all(ratio > 0.0 for ratio in found["ratios"].values())
+    assert found["of"] == {"size": "halfcheetah", "threads": 1, "rate": "cpu_best"}
+
+
+@pytest.mark.slow
+def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
+    short = ("--env", "point", "--seconds", "0.3", "--rounds", "1", "--shard", "1000", "--follow", "0")
+    found = run("training.py", tmp_path / "training.json", *short, "--methods", "disk_soft,diayn,random")
+    assert found["skills"].keys() == {"second", "tenth", "twentieth"}
+    assert found["methods"].keys() == {"disk_soft", "diayn"}  # the random policies learn nothing
+    for row in (*found["skills"].values(), *found["methods"].values()):
+        phases = row["microseconds_a_step"]
+        assert set(phases) == {"env step", "act", "add", "sample", "reward", "update", "progress", "rest"}
+        assert all(value > 0.0 for value in phases.values())
+    assert all(value > 0.0 for value in found["summary"].values())
+
+
+@pytest.mark.slow
+def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
+    short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan")
+    found = run("workflow.py", tmp_path / "workflow.json", *short)
+    for name in ("help", "start_of_a_training_job", "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
+        assert found[name]["seconds"] > 0.0
+    assert found["loading_19_skills"]["rows"] == 19_000
