@@ -30,6 +30,8 @@ from disk.files import ArtefactError, load_tensors, save_tensors
 from disk.replay import Replay, append_rows, read_rows
 
 log = logging.getLogger("disk")
+FORMAT = 2
+"""Of what a training saves. To be raised when that changes: a state of another format is not continued."""
 
 
 class Lease:
@@ -103,13 +105,14 @@ class Checkpoint:
         if meta.get("stamp") != self.stamp:
             self._clear()
             return f"starting over: {self.directory} was made with other settings or other earlier skills"
-        # A training that was interrupted before there could be several replays has plain numbers here.
-        saved, sizes = ([meta[key]] if isinstance(meta[key], int) else meta[key] for key in ("rows", "bytes"))
-        for path, size in zip(self._rows, sizes, strict=True):
+        if meta.get("format") != FORMAT:
+            self._clear()
+            return f"starting over: {self.directory} was saved by another version of this program"
+        for path, size in zip(self._rows, meta["bytes"], strict=True):
             if path.stat().st_size < size:
                 self._clear()
                 return f"starting over: {path} is shorter than its checkpoint says"
-        self._saved = saved
+        self._saved = meta["rows"]
         return tensors, meta
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
@@ -136,7 +139,8 @@ class Checkpoint:
                 os.fsync(file.fileno())
                 sizes.append(file.tell())
         own = [replay.added - before for replay, before in zip(replays, inherited, strict=True)]
-        save_tensors(self._state, tensors, {**meta, "stamp": self.stamp, "rows": own, "bytes": sizes})
+        about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes}
+        save_tensors(self._state, tensors, {**meta, **about})
         self._saved = own
 
     def remove(self) -> None:

@@ -248,7 +248,7 @@ class Training:
             parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for turn, lane in enumerate(self.lanes):
-            lane.episode, length = meta["lanes"][turn] if "lanes" in meta else (meta["episode"], 0)
+            lane.episode, length = meta["lanes"][turn]
             if length:
                 self._rejoin(turn, length)
         self._stop_if_settled()

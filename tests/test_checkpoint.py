@@ -109,10 +109,17 @@ def test_rows_of_a_save_that_did_not_finish_are_dropped(tmp_path: Path):
     checkpoint.close()
 
 
-@pytest.mark.parametrize("how", ["other stamp", "state truncated", "state is text", "replay too short", "no replay"])
-def test_what_cannot_be_continued_is_cleared_and_training_starts_over(tmp_path: Path, how: str):
+@pytest.mark.parametrize(
+    "how", ["other stamp", "other format", "state truncated", "state is text", "replay too short", "no replay"]
+)
+def test_what_cannot_be_continued_is_cleared_and_training_starts_over(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+):
     directory = tmp_path / "c"
-    saved(directory)
+    with monkeypatch.context() as patch:
+        if how == "other format":
+            patch.setattr("disk.checkpoint.FORMAT", 1)
+        saved(directory)
     state, replay = directory / "state.safetensors", directory / "replay.bin"
     if how == "state truncated":
         state.write_bytes(state.read_bytes()[:-9])

@@ -480,8 +480,8 @@ def _hashes(copied: Any, file: str, old: str, new: str) -> tuple[str, str]:
     [
         ("sac.py", "class SAC:", "# a comment\nclass SAC:"),
         ("sac.py", '"""Soft actor-critic', '"""Another word: Soft actor-critic'),
-        ("sac.py", "def _step(self, name: str, loss: Tensor, parameters: list[Tensor]) -> None:\n",
-         'def _step(self, name: str, loss: Tensor, parameters: list[Tensor]) -> None:\n        """New."""\n'),
+        ("sac.py", "def _draw(self, obs: Tensor) -> Drawn:\n",
+         'def _draw(self, obs: Tensor) -> Drawn:\n        """New."""\n'),
         ("progress.py", "PENDING = 256", "PENDING = 128"),
     ],
     ids=["comment", "docstring changed", "docstring added", "no algorithm"],
