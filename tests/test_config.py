@@ -494,7 +494,7 @@ def test_the_code_hash_ignores_what_does_not_compute(copied: Any, file: str, old
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("sac.py", "* 2.0", "* 3.0"),
+        ("sac.py", "2.0 / len(goal)", "3.0 / len(goal)"),
         ("objectives/incremental.py", "self.beta * diversity", "-self.beta * diversity"),
         ("envs/point.xml", 'damping="2"', 'damping="3"'),
         ("seeds.py", '"episode": 1', '"episode": 7'),
