@@ -40,7 +40,7 @@ class Parts:
     """The global step that the first step is."""
     sac: Sac
     envs: list[Projected]
-    """One for each of the schedule's lanes."""
+    """One for each of the schedule's lanes; several for a single policy where it is to act in several."""
     agents: list[SAC]
     """One, or one for each skill."""
     replays: list[Replay]
@@ -60,6 +60,11 @@ class Parts:
     """Steps outside the budget, for 𝒯."""
     settling: Settling | None = None
     """What tells that a skill has converged; None: it takes all its steps."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether one policy acts in all of several worlds."""
+        return len(self.envs) > 1 and len(self.agents) == 1
 
     def progress(self, step: int) -> float:
         """The share of the training that is done, by which a reward is annealed."""
@@ -119,7 +124,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         steps=job.steps,
         start=start,
         sac=job.sac,
-        envs=[env],
+        envs=[env, *(make(job.world, start) for _ in range(1, job.sac.environments or 1))],
         agents=[agent],
         replays=[replay],
         objective=objective,
@@ -206,7 +211,7 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         steps=job.steps,
         start=0,
         sac=job.sac,
-        envs=[env, *(make(job.world) for _ in range(schedule.lanes - 1))],
+        envs=[env, *(make(job.world) for _ in range(1, max(schedule.lanes, job.sac.environments or 1)))],
         agents=agents,
         replays=[Replay(min(job.replay_capacity, job.steps), columns, device) for _ in policies],
         objective=objective,

@@ -49,6 +49,12 @@ def budget(config: Config, env: str, method: str) -> None:
     """Refuse budgets in which some policy would never be updated, and snapshots that would never be taken."""
     environment, row, sac = config.environments[env], config.methods[method], config.sac_of(env, method)
     seed_steps = sac.seed_steps
+    alone = row.incremental or row.policies == "shared" or row.objective == "none"
+    if sac.environments and not alone:
+        raise ConfigError(
+            f"methods.{method}: {sac.environments} environments: expected one policy that acts in them: schedule "
+            "incremental or policies shared"
+        )
     if row.incremental:
         for skill in range(environment.skills):
             steps, owner = config.steps_of(env, method, skill), config.owner_of(method, skill)

@@ -41,7 +41,7 @@ class Schedule(Protocol):
 class _Fixed:
     """What schedules share that learn nothing from the episodes."""
 
-    lanes = 1
+    lanes: int = 1
 
     def finished(self, episode: Callable[[], Batch]) -> None: ...
 

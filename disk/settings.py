@@ -100,6 +100,8 @@ class Sac(Model):
     updates_per_step: PositiveFloat
     """Gradient updates for each environment step; may be below 1."""
     # What only some methods set is null otherwise: it then does not appear in a job.
+    environments: PositiveInt | None = None
+    """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
     entropy_per_action: float | None = None
     """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
     log_std: Literal["clip"] | None = None

@@ -184,9 +184,10 @@ class Training:
     def _begin(self, turn: int) -> np.ndarray:
         """A new episode. It is seeded by its place in the training: no simulator state needs saving."""
         lane, parts = self.lanes[turn], self.parts
-        lane.skill, lane.length = parts.schedule.next(turn, lane.episode), 0
-        lane.latent = parts.latent(lane.skill, lane.episode)
-        obs, info = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, lane.episode))
+        episode = lane.episode * len(self.lanes) + turn if parts.shared else lane.episode
+        lane.skill, lane.length = parts.schedule.next(turn, episode), 0
+        lane.latent = parts.latent(lane.skill, episode)
+        obs, info = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, episode))
         lane.obs = shown(parts.meta, obs, info)
         _must_be_finite("first observation", lane.obs, self.step)
         return lane.obs
@@ -221,7 +222,10 @@ class Training:
         lane.env.at(steps[0])
         self._begin(turn)
         replay = parts.replays[parts.agent_of(lane.skill)]
-        actions = replay.newest(length)[:, replay.columns.parts["action"]].numpy()
+        # A replay that all lanes share holds their steps by turns, this lane's last one before those of later lanes.
+        every, since = (lanes, self.step - 1 - last) if parts.shared else (1, 0)
+        rows = replay.newest((length - 1) * every + 1 + since)[::every]
+        actions = rows[:length, replay.columns.parts["action"]].numpy()
         for step, action in zip(steps, actions, strict=True):
             lane.env.at(step)
             obs, _, _, _, info = lane.env.step(lane.env.to_native(action))

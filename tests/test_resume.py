@@ -17,9 +17,16 @@ from disk.config import Config
 from disk.runs import train_run
 from disk.train import Interrupted
 
-ROWS = [name for name, row in configuration.load().methods.items() if row.objective != "none"]
+RAW_ROWS = {
+    "disk": {"objective": "disk", "policies": "independent", "schedule": "incremental"},
+    "diayn": {"objective": "diayn", "policies": "shared", "schedule": "uniform"},
+}
+SEVERAL = {f"{name}_in_three": {"sac": {"environments": 3}} for name in ("disk", "diayn")}
+"""Rows of our own: one policy that acts in three worlds."""
+ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
 SMALL = {
     "methods": {
+        **{name: {**RAW_ROWS[name.split("_")[0]], **row} for name, row in SEVERAL.items()},
         **{name: {"fork": {"after": 1}} for name in ("disk_fork_reuse", "disk_fork_fresh")},
         "dads": {
             "sac": {
