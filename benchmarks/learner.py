@@ -38,9 +38,10 @@ def measure(names: list[str], size: str, threads: int, seconds: float, rounds: i
     """Rates by contender, with `limit` and `limit_as_sb3` made of the products'."""
     flags = {"XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"}
     script = HERE / "contenders.py"
-    workers = [Worker(name, script, name, size, str(threads), threads=threads, extra=flags) for name in names]
-    for worker in workers:
-        worker.ready()
+    workers = []
+    for name in names:  # one after the other: they would disturb each other, and everybody else
+        workers.append(Worker(name, script, name, size, str(threads), threads=threads, extra=flags))
+        workers[-1].ready()
     for _ in range(rounds):
         for worker in workers:
             worker.turn(seconds)
@@ -104,14 +105,14 @@ def main() -> None:
             rates = measure(names, size, threads, arguments.seconds, rounds)
             show(rates, size, threads)
             tables.append({"size": size, "threads": threads, "rates": rates, "ratios": ratios(rates)})
-    result = {
-        "ratios": tables[0]["ratios"],
-        "of": {"size": tables[0]["size"], "threads": tables[0]["threads"], "rate": "cpu_best"},
-        "tables": tables,
-        "machine": machine(),
-        "targets": {name: {"must": must, "stretch": stretch} for name, (must, stretch) in TARGETS.items()},
-    }
-    save(arguments.out, result)
+            result = {
+                "ratios": tables[0]["ratios"],
+                "of": {"size": tables[0]["size"], "threads": tables[0]["threads"], "rate": "cpu_best"},
+                "tables": tables,
+                "machine": machine(),
+                "targets": {name: {"must": must, "stretch": stretch} for name, (must, stretch) in TARGETS.items()},
+            }
+            save(arguments.out, result)
 
 
 if __name__ == "__main__":

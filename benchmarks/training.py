@@ -177,8 +177,10 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> Said:
     result: Said = {"env": env, "machine": machine(), "methods": {}}
     learner = Worker("learner", Path(__file__), "--env", env, "--worker", "learner")
     learner.ready()
-    skills = {name: worker(f"disk, {name} skill", "disk", skill) for name, skill in SKILLS.items()}
-    started = {name: each.ready() for name, each in skills.items()}
+    skills, started = {}, {}
+    for name, skill in SKILLS.items():  # one after the other: they would disturb each other's start
+        skills[name] = worker(f"disk, {name} skill", "disk", skill)
+        started[name] = skills[name].ready()
     for _ in range(arguments.rounds):
         for each in (learner, *skills.values()):
             each.turn(arguments.seconds)
