@@ -104,7 +104,7 @@ def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: P
     run = project.path / "results/mine/disk/seed0"
     newer, older = run / "skill02/policy.safetensors", run / "skill01/policy.safetensors"
     older.write_bytes(newer.read_bytes())
-    later = (run / "skills.safetensors").stat().st_mtime + 5
+    later = (run / "after_training.csv").stat().st_mtime + 5
     os.utime(older, (later, later))
     target = "results/mine/disk/seed0/after_training.csv"
     project.run(target, "--allowed-rules", "measure_after_training", ok=False)
