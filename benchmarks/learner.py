@@ -1,10 +1,11 @@
 """Our learner beside others, and beside what the machine's matrix products allow.
 
 Every contender is a process of its own with its number of threads fixed before its libraries load. They take
-turns, a fraction of a second each, so that whatever else the machine does disturbs all alike. A rate is that of
-the best stretch of 20 updates in CPU time: the least disturbed one. The median over turns stands beside it, and so
-do rates by the clock. Replay sampling is left out for all. `limit` is the rate at which the update's matrix products
-alone could be done if all ran at the best single-precision rate that square products of 256, 512 or 1024 reach.
+turns, a fraction of a second each, so that whatever else the machine does disturbs all alike. A rate is that of the
+best stretch of 4 updates in CPU time (of 20 where these are one call): the least disturbed one. The median over turns
+stands beside it, and so do rates by the clock. Replay sampling is left out for all. `limit` is the rate at which the
+update's matrix products alone could be done if all ran at the best single-precision rate that square products of 256
+or 512 reach.
 
     python benchmarks/learner.py                 # all of it, ten minutes where nothing else runs; or make bench
     python benchmarks/learner.py --contenders ours,pytorch_sac --seconds 0.2 --rounds 2 --sizes ant --threads 1
@@ -16,7 +17,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from contenders import CONTENDERS, SIZES, flops
+from contenders import CONTENDERS, PRODUCTS, SIZES, flops
 from turns import Worker, machine, save
 
 HERE = Path(__file__).parent
@@ -48,10 +49,11 @@ def measure(names: list[str], size: str, threads: int, seconds: float, rounds: i
     for worker in workers:
         worker.close()
     rates = {worker.name: rates_of(worker) for worker in workers}
-    squares = {int(name.removeprefix("mm_")): rates.pop(name) for name in names if name.startswith("mm_")}
+    squares = {name: rates.pop(name) for name in names if name in PRODUCTS}
     if squares:
+        operations = {name: 2.0 * PRODUCTS[name][0] ** 3 * PRODUCTS[name][1] for name in squares}
         kinds = next(iter(squares.values()))
-        peak = {kind: max(2.0 * side**3 * rate[kind] for side, rate in squares.items()) for kind in kinds}
+        peak = {kind: max(operations[name] * rate[kind] for name, rate in squares.items()) for kind in kinds}
         for name, every in (("limit", 2), ("limit_as_sb3", 1)):
             rates[name] = {kind: value / flops(*SIZES[size], actor_every=every) for kind, value in peak.items()}
         rates["limit"]["gflops"] = peak["cpu_best"] / 1e9
