@@ -226,6 +226,7 @@ def trained(config: Config, env: str, where: Path) -> Path:
 
 def test_skills_run_among_blocks_and_without_wherever_they_were_trained(tmp_path: Path):
     small: dict[str, Any] = {
+        "runs": [{"envs": ["ant", "ant_blocks_even"], "methods": ["disk"]}],
         "environments": {"ant": SMALL, "ant_blocks_even": SMALL},
         "disk": {"past_states": 40},
         "runtime": {"device": "cpu"},

@@ -58,7 +58,7 @@ class Project:
 
     def run(self, *arguments: str, ok: bool = True) -> str:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=1200)
         assert (process.returncode == 0) == ok, output
         return output
 
