@@ -257,6 +257,10 @@ class Adam:
         self.steps = torch.zeros((), dtype=torch.float32, device=values.device)
         self._tensors = ([values], [gradient], [self.mean], [self.square], list[Tensor](), [self.steps])
 
+    def state(self) -> dict[str, Tensor]:
+        """What it goes on from; to be copied into, not replaced."""
+        return {"mean": self.mean, "square": self.square, "steps": self.steps}
+
     def step(self) -> None:
         """Go down the gradient."""
         self.steps += 1.0

@@ -132,17 +132,9 @@ class SAC:
         for name in ("actor", "critic", "target"):
             state |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict().items()}
         for name, adam in self._adam.items():
-            state[f"adam.{name}.step"] = adam.steps
-            state |= {f"adam.{name}.{key}": value for key, value in self._moments(name).items()}
+            state |= {f"adam.{name}.{key}": value for key, value in adam.state().items()}
         state |= {f"metrics.{name}": value for name, value in self._metrics.items()}
         return state
-
-    def _moments(self, name: str) -> dict[str, Tensor]:
-        """Adam's moments by parameter, under the names that torch.optim has for them."""
-        mlp = {"critic": self.critic, "actor": self.actor.mlp}.get(name)
-        flat = {"exp_avg": self._adam[name].mean, "exp_avg_sq": self._adam[name].square}
-        parts = {key: [value] if mlp is None else Packed(mlp, value).parameters for key, value in flat.items()}
-        return {f"{index}.{key}": value for key, values in parts.items() for index, value in enumerate(values)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.updates = int(state["updates"])
@@ -151,11 +143,8 @@ class SAC:
         for name in ("actor", "critic", "target"):
             getattr(self, name).load_state_dict(_below(state, name))
         for name, adam in self._adam.items():
-            saved, moments = _below(state, f"adam.{name}"), self._moments(name)
-            # A training that an older version interrupted counted for each parameter, and not before the first update.
-            adam.steps.copy_(saved.get("step", saved.get("0.step", torch.tensor(0.0))))
-            for key, value in moments.items():
-                value.copy_(saved.get(key, torch.zeros_like(value)))
+            for key, value in adam.state().items():
+                value.copy_(state[f"adam.{name}.{key}"])
         metrics = _below(state, "metrics")
         self._metrics = {name: metrics[name].to(self.device) for name in self._metrics}
 
