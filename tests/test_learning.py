@@ -28,3 +28,17 @@ def test_disk_finds_diverse_and_consistent_skills_on_the_point_robot(tmp_path: P
     disk = measured["disk"]
     assert disk["hausdorff"].mean() >= 5 * measured["random"]["hausdorff"].mean()
     assert (disk["isolation"] >= 3 * disk["spread"]).sum() >= 6
+
+
+@pytest.mark.slow
+def test_later_skills_go_where_the_world_has_opened(tmp_path: Path) -> None:
+    """Two of the last four skills at least leave the ring of vanishing blocks, in the worlds they were trained in."""
+    settings = config.load(config.PROJECT / "config/changing.yaml")
+    run = runs.train_run(
+        settings, tmp_path, "point_blocks", "disk", seed=0, skills=None, watch=lambda out: nullcontext()
+    )
+    frame = metrics.measure(runs.roll_out(settings.evaluation_job("point_blocks", "trained"), load(run)))
+    distance = frame[frame["metric"] == "distance"].set_index("skill")["value"]
+    ring = 2.5 + 0.6  # the outer edge of the blocks
+    assert distance[0] < ring  # closed all the time
+    assert (distance[4:] > ring).sum() >= 2, distance
