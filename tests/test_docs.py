@@ -1,0 +1,31 @@
+"""The documentation names what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from disk.config import PROJECT
+
+PAGES = sorted(path.relative_to(PROJECT).as_posix() for path in [*PROJECT.glob("*.md"), *PROJECT.glob("[cd]*/*.md")])
+
+
+def test_the_map_from_the_paper_to_the_code_names_what_there_is():
+    text = (PROJECT / "docs/algorithm.md").read_text()
+    named = re.findall(r"`([a-z_/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", text)
+    assert len(named) > 15
+    for file, things in named:
+        code = (PROJECT / "disk" / file).read_text()
+        for thing in re.findall(r"`([\w.]+)`", things):
+            for part in thing.split("."):
+                assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_and_to_figures_lead_somewhere(page: str):
+    path = PROJECT / page
+    for target in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / Path(target)).exists(), f"{page}: {target}"
