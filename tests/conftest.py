@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,32 @@ def batch_of(
 
 def sigma_batch(sigma: torch.Tensor) -> Batch:
     return batch_of(torch.zeros(len(sigma), 1), torch.zeros(len(sigma), 1), sigma=sigma)
+
+
+def deadly_child(calls_left: int, work: Callable[[], object]) -> int:
+    """Fork a process that does the work, and kills itself before its n-th write to the disk (0: never); its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+
+    def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls_left
+            calls_left -= 1
+            if calls_left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **kwargs)
+
+        return wrapped
+
+    for name in ("fsync", "replace", "unlink", "rmdir"):
+        setattr(os, name, deadly(getattr(os, name)))
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def run_python(code: str, *arguments: object, cwd: Path | None = None, **kwargs: Any) -> subprocess.Popen[str]:

@@ -327,26 +327,7 @@ conftest.HookedPoint.on_step = sometimes_over
 kills = 0
 
 def child(calls_left):
-    pid = os.fork()
-    if pid:
-        return pid
-    def deadly(call):
-        def wrapped(*args, **kwargs):
-            nonlocal calls_left
-            calls_left -= 1
-            if calls_left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **kwargs)
-        return wrapped
-    for name in ("fsync", "replace", "unlink", "rmdir"):
-        setattr(os, name, deadly(getattr(os, name)))
-    try:
-        learn(config, method, root, runtime=conftest.often(config))
-        os._exit(0)
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-        os._exit(1)
+    return conftest.deadly_child(calls_left, lambda: learn(config, method, root, runtime=conftest.often(config)))
 
 calls = 3
 while True:

@@ -118,26 +118,7 @@ method, root = sys.argv[1], Path(sys.argv[2])
 config = config_of().model_copy(update={"runtime": conftest.often(config_of())})
 
 def child(calls_left):
-    pid = os.fork()
-    if pid:
-        return pid
-    def deadly(call):
-        def wrapped(*args, **kwargs):
-            nonlocal calls_left
-            calls_left -= 1
-            if calls_left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **kwargs)
-        return wrapped
-    for name in ("fsync", "replace", "unlink", "rmdir"):
-        setattr(os, name, deadly(getattr(os, name)))
-    try:
-        train(root, method, config)
-        os._exit(0)
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-        os._exit(1)
+    return conftest.deadly_child(calls_left, lambda: train(root, method, config))
 
 kills, calls = 0, 4
 while True:

@@ -409,26 +409,7 @@ config, root = conftest.tiny_config(SHORT), Path(sys.argv[1])
 runtime, kills = conftest.often(config), {"at a random moment": 0, "before a write": 0}
 
 def child(calls_left):
-    pid = os.fork()
-    if pid:
-        return pid
-    def deadly(call):
-        def wrapped(*args, **kwargs):
-            nonlocal calls_left
-            calls_left -= 1
-            if calls_left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **kwargs)
-        return wrapped
-    for name in ("fsync", "replace", "unlink", "rmdir"):
-        setattr(os, name, deadly(getattr(os, name)))
-    try:
-        conftest.learn(config, root, range(1, 2), runtime=runtime)
-        os._exit(0)
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-        os._exit(1)
+    return conftest.deadly_child(calls_left, lambda: conftest.learn(config, root, range(1, 2), runtime=runtime))
 
 def wait(pid, kind):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
