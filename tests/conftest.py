@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from needs import require
 
 from disk import config as configuration
 from disk.config import Config, Runtime
@@ -50,6 +51,14 @@ TINY: dict[str, Any] = {
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    config.addinivalue_line(
+        "markers", "needs(name): skipped where the machine lacks slurm, chromium or gl; see needs.py"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        require(*marker.args)
 
 
 @pytest.fixture(autouse=True)
