@@ -33,8 +33,8 @@ class Method(Model):
     """Share of the inherited transitions that is kept, drawn without replacement."""
     steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
     """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
-    not listed: the total of the environment's schedule. Of a fork: steps of each skill after it, in place of the
-    environment's."""
+    not listed: the total of the environment's schedule. Of a chain: steps of each skill, of a fork: of each skill after
+    it; in place of the environment's."""
     replay_capacity: PositiveInt | None = None
     """Transitions that a joint method keeps for each policy. Null: the environment's number."""
     skills: dict[Name, PositiveInt] = {}
@@ -72,8 +72,8 @@ class Method(Model):
             )
         if self.policies == "shared" and self.schedule != "uniform":
             raise ValueError(f"schedule {self.schedule} needs policies independent")
-        if self.incremental and (self.skills or self.replay_capacity or (self.steps is not None and not self.fork)):
-            raise ValueError("a chain has the environment's numbers: leave out steps, skills and replay_capacity")
+        if self.incremental and (self.skills or self.replay_capacity):
+            raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
         if not self.incremental and (self.fork or self.warm or self.adaptive):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
         if self.objective == "none" and self.settings:

@@ -161,7 +161,7 @@ def test_a_bad_value_is_refused_with_path_value_and_expectation(
         ({"methods": {"random": {"steps": 100}}}, ["methods.random", "steps 0"]),
         ({"methods": {"disk": {"schedule": "uniform"}}}, ["methods.disk", "incremental"]),
         ({"methods": {"disk": {"policies": "shared"}}}, ["methods.disk", "independent"]),
-        ({"methods": {"disk": {"steps": 9000}}}, ["methods.disk", "leave out steps"]),
+        ({"methods": {"disk": {"skills": {"ant": 3}}}}, ["methods.disk", "leave out skills"]),
         ({"methods": {"disk": {"skills": {"ant": 25}}}}, ["methods.disk", "skills"]),
         ({"methods": {"diayn": {"schedule": "incremental"}}}, ["methods.diayn", "incremental"]),
         ({"methods": {"diayn": {"schedule": "curriculum"}}}, ["methods.diayn", "curriculum", "independent"]),
