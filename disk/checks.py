@@ -32,7 +32,12 @@ def method(config: Config, name: str) -> None:
             raise ValueError(
                 f"methods.{name}.fork.from: {row.fork.parent!r}: expected a chain that is no fork: {known}"
             )
-    changed(config.sac, row.sac, f"methods.{name}.sac")
+    sac = changed(config.sac, row.sac, f"methods.{name}.sac")
+    if row.objective == "dads" and sac.seed_steps and sac.seed_actions is None:
+        raise ValueError(
+            f"methods.{name}.sac.seed_actions: null: objective dads weighs actions by how likely they were: expected "
+            "policy, or no seed_steps"
+        )
     changed(config.curriculum, row.curriculum, f"methods.{name}.curriculum")
     config.settings_of(name)
     if row.objective == "none" and row.steps != 0:

@@ -102,6 +102,9 @@ class Sac(Model):
     # What only some methods set is null otherwise: it then does not appear in a job.
     environments: PositiveInt | None = None
     """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
+    overlap: Literal[True] | None = None
+    """A step is simulated in a thread of its own while the learner works on the step before; its action is then chosen
+    before that update. Null: one after the other."""
     entropy_per_action: float | None = None
     """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
     log_std: Literal["clip"] | None = None

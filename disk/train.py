@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -33,17 +33,14 @@ from disk.artefacts import (
 from disk.assemble import Parts, choose_device, joint_parts, skill_parts
 from disk.checkpoint import Checkpoint, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, Sac, SkillJob
-from disk.envs import Projected
 from disk.files import ArtefactError, save_json, sweep, whole
-from disk.progress import NotFiniteError, Progress
+from disk.lanes import Lane
+from disk.progress import Progress
 from disk.replay import Batch
-from disk.sac import SAC
-from disk.seeds import seed_of
 from disk.signals import Stopping, until_signal
-from disk.skills import FILE, shown
+from disk.skills import FILE
 
 log = logging.getLogger("disk")
-LARGEST = float(np.finfo(np.float32).max)
 
 
 class Interrupted(RuntimeError):
@@ -98,26 +95,14 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         checkpoint.close()
 
 
-@dataclass
-class Lane:
-    """A world and what is going on in it."""
-
-    env: Projected
-    episode: int = 0
-    skill: int = 0
-    latent: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
-    obs: np.ndarray | None = None
-    """What the skill sees; None between episodes."""
-    length: int = 0
-    """Steps of this episode."""
-
-
 class Training:
     """The state of a training, and its loop."""
 
     def __init__(self, parts: Parts, runtime: Runtime, checkpoint: Checkpoint) -> None:
         self.parts, self.runtime, self.checkpoint = parts, runtime, checkpoint
-        self.lanes = [Lane(env) for env in parts.envs]
+        self.lanes = [Lane(env, turn) for turn, env in enumerate(parts.envs)]
+        # A thread that simulates while this one learns; both let go of Python's lock where they compute.
+        self.pool = ThreadPoolExecutor(1, "simulation") if parts.sac.overlap else None
         device = parts.latents.device
         self.progress = Progress(
             checkpoint.directory / "progress.csv", runtime.log_every, parts.steps, parts.label, device
@@ -129,31 +114,32 @@ class Training:
         sweep(self.checkpoint.directory)
         self.resume()
         save_json(self.checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
-        with until_signal() as stopping:
-            self.run(stopping)
+        try:
+            with until_signal() as stopping:
+                self.run(stopping)
+        finally:
+            if self.pool:
+                self.pool.shutdown()
 
     def run(self, stopping: Stopping) -> None:
         parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
         next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
         while self.step < parts.steps:
-            turn = self.step % len(self.lanes)
-            lane, env = self.lanes[turn], self.lanes[turn].env
-            env.at(parts.start + self.step)
-            obs = self._begin(turn) if lane.obs is None else lane.obs
+            lane = self.lanes[self.step % len(self.lanes)]
+            if lane.outcome is None:
+                self._set_out(lane, self.step)
             index = parts.agent_of(lane.skill)
             agent, replay = parts.agents[index], parts.replays[index]
             done = replay.added - parts.inherited[index]  # steps that this policy has taken
-            action, origin = self._act(agent, lane, obs, seeding=done < sac.seed_steps)
-            seen, _, terminated, truncated, info = env.step(env.to_native(action))
-            next_obs = shown(parts.meta, seen, info)
-            _must_be_finite("observation", next_obs, self.step)
-            _must_be_finite("sigma", info["sigma"], self.step)
-            replay.add(
-                obs, action, next_obs, terminated, info["sigma"], parts.known_by(lane.skill, lane.latent), origin
-            )
-            objective.observe(lane.skill, info["sigma"])
-            self.progress.observe(info["sigma"])
-            lane.obs, lane.length = next_obs, lane.length + 1
+            seen = lane.arrive(parts, self.step)
+            known = parts.known_by(lane.skill, lane.latent)
+            replay.add(seen.obs, seen.action, seen.next_obs, seen.terminated, seen.sigma, known, seen.origin)
+            objective.observe(lane.skill, seen.sigma)
+            self.progress.observe(seen.sigma)
+            over = seen.terminated or seen.truncated
+            following = self.step + len(self.lanes)  # this lane's next step: simulated while the policy learns
+            if self.pool and not over and following < parts.steps:
+                self._set_out(lane, following)
             metrics: dict[str, Tensor] = {}
             for of_model, of_policy in plan(done, sac):
                 if of_policy and agent.updates == 0:
@@ -171,7 +157,7 @@ class Training:
             self.step += 1
             if self.step in parts.snapshots:
                 parts.skills().save(self._snapshot(self.step))
-            if terminated or truncated or self.step == parts.steps:
+            if over or self.step == parts.steps:
                 self._stop_if_settled()
                 self._end(lane)
                 if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
@@ -181,20 +167,17 @@ class Training:
                     raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
         self.progress.close()
 
-    def _begin(self, turn: int) -> np.ndarray:
-        """A new episode. It is seeded by its place in the training: no simulator state needs saving."""
-        lane, parts = self.lanes[turn], self.parts
-        episode = lane.episode * len(self.lanes) + turn if parts.shared else lane.episode
-        lane.skill, lane.length = parts.schedule.next(turn, episode), 0
-        lane.latent = parts.latent(lane.skill, episode)
-        obs, info = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, episode))
-        lane.obs = shown(parts.meta, obs, info)
-        _must_be_finite("first observation", lane.obs, self.step)
-        return lane.obs
+    def _set_out(self, lane: Lane, step: int) -> None:
+        """Choose the lane's action of a step, and take it."""
+        lane.env.at(self.parts.start + step)
+        obs = lane.begin(self.parts, step) if lane.obs is None else lane.obs
+        lane.set_out(*self._act(lane, obs), self.pool)
 
-    def _act(self, agent: SAC, lane: Lane, obs: np.ndarray, seeding: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def _act(self, lane: Lane, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """An action and, for objectives that ask for it, how it came about."""
-        if seeding and self.parts.sac.seed_actions is None:
+        index = self.parts.agent_of(lane.skill)
+        agent, taken = self.parts.agents[index], self.parts.replays[index].added - self.parts.inherited[index]
+        if taken < self.parts.sac.seed_steps and self.parts.sac.seed_actions is None:
             drawn = torch.rand(lane.env.action_size, generator=agent.generator, device=agent.device)
             return (2.0 * drawn - 1.0).cpu().numpy(), None
         seen = np.concatenate((obs, lane.latent))
@@ -213,24 +196,6 @@ class Training:
         lane.episode += 1
         lane.obs = None
         self.progress.episode(self.step, lane.length)
-
-    def _rejoin(self, turn: int, length: int) -> None:
-        """Bring a lane back into its episode: the same start, the same actions, in the world as it was at each step."""
-        lane, parts, lanes = self.lanes[turn], self.parts, len(self.lanes)
-        last = (self.step - 1 - turn) // lanes * lanes + turn  # the last step that was this lane's
-        steps = range(parts.start + last - (length - 1) * lanes, parts.start + last + 1, lanes)
-        lane.env.at(steps[0])
-        self._begin(turn)
-        replay = parts.replays[parts.agent_of(lane.skill)]
-        # A replay that all lanes share holds their steps by turns, this lane's last one before those of later lanes.
-        every, since = (lanes, self.step - 1 - last) if parts.shared else (1, 0)
-        rows = replay.newest((length - 1) * every + 1 + since)[::every]
-        actions = rows[:length, replay.columns.parts["action"]].numpy()
-        for step, action in zip(steps, actions, strict=True):
-            lane.env.at(step)
-            obs, _, _, _, info = lane.env.step(lane.env.to_native(action))
-            lane.obs = shown(parts.meta, obs, info)
-        lane.length = length
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one of this very job."""
@@ -251,10 +216,14 @@ class Training:
         if parts.settling:
             parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
-        for turn, lane in enumerate(self.lanes):
-            lane.episode, length = meta["lanes"][turn]
+        for lane in self.lanes:
+            lane.episode, length = meta["lanes"][lane.turn]
             if length:
-                self._rejoin(turn, length)
+                lane.rejoin(parts, self.step, length)
+            under_way = _part(tensors, _numbered("lane", lane.turn))
+            if under_way:
+                lane.env.at(parts.start + self.step + (lane.turn - self.step) % len(self.lanes))
+                lane.set_out(under_way["action"].numpy(), _numpy(under_way.get("origin")), self.pool)
         self._stop_if_settled()
         log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
 
@@ -269,6 +238,12 @@ class Training:
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()
+        for lane in self.lanes:
+            if lane.action is not None:  # chosen already, and not in the replay yet
+                parts_of_it = {"action": lane.action, "origin": lane.origin}
+                named[_numbered("lane", lane.turn)] = {
+                    key: torch.from_numpy(value) for key, value in parts_of_it.items() if value is not None
+                }
         for name, part in named.items():
             tensors |= {f"{name}/{key}": value for key, value in part.items()}
         lanes = [[lane.episode, 0 if lane.obs is None else lane.length] for lane in self.lanes]
@@ -304,14 +279,13 @@ def plan(done: int, sac: Sac) -> list[tuple[bool, bool]]:
     return [(True, False)] * bout.model_updates + [(False, True)] * bout.policy_updates
 
 
-def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
-    if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
-        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")
-
-
 def _numbered(name: str, index: int) -> str:
     return f"{name}{index}" if index else name
 
 
 def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+
+def _numpy(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else tensor.numpy()

@@ -162,6 +162,7 @@ def test_a_bad_value_is_refused_with_path_value_and_expectation(
         ({"methods": {"disk": {"schedule": "uniform"}}}, ["methods.disk", "incremental"]),
         ({"methods": {"disk": {"policies": "shared"}}}, ["methods.disk", "independent"]),
         ({"methods": {"disk": {"skills": {"ant": 3}}}}, ["methods.disk", "leave out skills"]),
+        ({"methods": {"dads": {"sac": {"seed_actions": None}}}}, ["methods.dads.sac.seed_actions", "expected policy"]),
         ({"methods": {"disk": {"skills": {"ant": 25}}}}, ["methods.disk", "skills"]),
         ({"methods": {"diayn": {"schedule": "incremental"}}}, ["methods.diayn", "incremental"]),
         ({"methods": {"diayn": {"schedule": "curriculum"}}}, ["methods.diayn", "curriculum", "independent"]),

@@ -60,3 +60,16 @@ def test_one_world_is_what_there_was_before_the_option():
 def test_several_policies_cannot_share_worlds(method: str):
     with pytest.raises(ConfigError, match=rf"methods\.{method}: 2 environments: expected one policy"):
         tiny_config({"methods": {method: {"sac": {"environments": 2}}}}).joint_job("point", method, 0)
+
+
+def test_simulating_while_learning_chooses_each_action_before_the_update(tmp_path: Path):
+    """The same transitions until the second action after the first update, and then others."""
+    plain, overlapping = tiny_config(), tiny_config({"sac": {"overlap": True}})
+    rows = [
+        load_file(learn(config, tmp_path / name, range(1))[0] / "replay.safetensors")["action"].numpy()
+        for name, config in (("plain", plain), ("overlapping", overlapping))
+    ]
+    same = (rows[0] == rows[1]).all(axis=1)
+    seeding = plain.sac_of("point", "disk").seed_steps
+    assert same[:seeding].all()
+    assert not same[seeding + 1 :].all()

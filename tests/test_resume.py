@@ -20,22 +20,23 @@ from disk.train import Interrupted
 RAW_ROWS = {
     "disk": {"objective": "disk", "policies": "independent", "schedule": "incremental"},
     "diayn": {"objective": "diayn", "policies": "shared", "schedule": "uniform"},
+    "dads": {"objective": "dads", "policies": "shared", "schedule": "uniform", "replay_capacity": 150},
 }
-SEVERAL = {f"{name}_in_three": {"sac": {"environments": 3}} for name in ("disk", "diayn")}
-"""Rows of our own: one policy that acts in three worlds."""
+BOUTS = {"hidden": [16], "seed_steps": 50, "iteration": {"steps": 40, "model_updates": 3, "policy_updates": 10}}
+SEVERAL: dict[str, Any] = {
+    "disk_in_three": {"sac": {"environments": 3}},
+    "diayn_in_three": {"sac": {"environments": 3}},
+    "disk_overlapping": {"sac": {"overlap": True}},
+    "diayn_overlapping_in_three": {"sac": {"environments": 3, "overlap": True}},
+    "dads_overlapping_in_two": {"sac": {**BOUTS, "seed_actions": "policy", "environments": 2, "overlap": True}},
+}
+"""Rows of our own: one policy that acts in several worlds, and simulation while the policy learns."""
 ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
 SMALL = {
     "methods": {
         **{name: {**RAW_ROWS[name.split("_")[0]], **row} for name, row in SEVERAL.items()},
         **{name: {"fork": {"after": 1}} for name in ("disk_fork_reuse", "disk_fork_fresh")},
-        "dads": {
-            "sac": {
-                "hidden": [16],
-                "seed_steps": 50,
-                "iteration": {"steps": 40, "model_updates": 3, "policy_updates": 10},
-            },
-            "replay_capacity": 150,
-        },
+        "dads": {"sac": BOUTS, "replay_capacity": 150},
     },
     "diayn": {"hidden": [16]},
     "dads": {"hidden": [16]},
