@@ -126,6 +126,12 @@ def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["skill", "step", "consistency"])
 
 
+def run_consistency(rollouts: pd.DataFrame) -> pd.Series[float]:
+    """The mean of its skills' curves, by step. A skill whose episodes have all ended stays where it is."""
+    curves = consistency_curves(rollouts).pivot(index="step", columns="skill", values="consistency").astype(float)
+    return curves.sort_index().ffill().mean(axis=1)
+
+
 def measure(rollouts: pd.DataFrame) -> pd.DataFrame:
     """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for coverage.
 
