@@ -87,7 +87,7 @@ def _bars(axes: Axes, methods: Sequence[str], bars: Mapping[Any, Any], runs: pd.
 
 def _bar(method: str) -> dict[str, Any]:
     """DISk and its variants stand out, by hatching too."""
-    ours = _is_ours(method)
+    ours = method.partition("_")[0] == OURS
     return {
         "color": "#a9cdf0" if ours else "#dcdcdc",
         "edgecolor": QUIET,
@@ -124,8 +124,8 @@ def _marks(figure: Figure, *, paper: bool, whole: bool = False) -> None:
 
 
 def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> None:
-    """DISk and its variants in one condition: bars of four measures, with DISk itself as a line through all."""
-    ours = [(method, seed, frame[frame["condition"] == condition]) for method, seed, frame in runs if _is_ours(method)]
+    """DISk and its variants in one condition: bars of four measures, with DISk itself as a line through them."""
+    ours = [(method, seed, frame[frame["condition"] == condition]) for method, seed, frame in runs]
     summary = summarise(ours)
     values = [
         frame.groupby("metric")["value"].mean().reset_index().assign(method=method, seed=seed)
@@ -154,7 +154,3 @@ def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> No
             _method_axis(axes, methods, bars)
         _marks(figure, paper=False, whole=bool(bars))
         save(figure, out)
-
-
-def _is_ours(method: str) -> bool:
-    return method.partition("_")[0] == OURS

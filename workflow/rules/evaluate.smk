@@ -60,6 +60,25 @@ rule tabulate:
         "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
 
 
+rule list_runs:
+    """What made each run: steps, time, commit and code."""
+    input:
+        stats_of_runs,
+    output:
+        report(
+            "<results>/{env}/runs.csv",
+            caption="../report/runs.rst",
+            category="Runs",
+            labels={"environment": "{env}", "table": "runs"},
+        ),
+    log:
+        "<logs>/{env}/runs.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/list_runs.py {output:q} {input:q} > {log:q} 2>&1"
+
+
 rule measure_after_training:
     """How far each skill went right after its training, in every condition, from the file its training wrote."""
     input:
