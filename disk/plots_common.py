@@ -47,7 +47,7 @@ COLUMNS = 4
 WIDTH = 6.6
 """Inches that the key of ten skills takes."""
 NOMINAL = "nominal"
-NAMES = {"disk": "DISk", "diayn": "DIAYN", "dads": "Off-DADS", "metra": "METRA", "random": "Random", "flat": "Flat SAC"}
+NAMES = {"disk": "DISk", "dads": "Off-DADS", "diayn": "DIAYN", "random": "Random", "metra": "METRA", "flat": "Flat SAC"}
 """Families of methods, each with the colour of its place here."""
 
 START: dict[str, Any] = {"linestyle": "", "marker": "+", "markersize": 7, "markeredgewidth": 1.4, "color": INK}

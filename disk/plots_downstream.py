@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from disk.metrics import interval
+from disk.metrics import intervals
 from disk.plots_common import INK, method_look, method_name, nothing, panels, save, style, thousands
 
 MOMENTS = 60
@@ -41,7 +41,7 @@ def downstream(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], out: 
                 nothing(axes, "no runs")
             thousands(axes)
         shown[0].set_ylim(0, None)
-        counts = {m: [len(own.get(m, ())) for own in curves.values()] for m in methods}
+        counts = {m: [len(own[m]) for own in curves.values() if m in own] for m in methods}
         handles = [
             Line2D([], [], label=f"{method_name(m)} ({_runs(counts[m])})", linewidth=1.5, **method_look(m, methods))
             for m in methods
@@ -65,7 +65,7 @@ def _curve(axes: Axes, method: str, frames: Sequence[pd.DataFrame], methods: Seq
     known = [frame.to_numpy().T for frame in kept]
     steps = np.unique(np.linspace(min(x[0] for x, _ in known), max(x[-1] for x, _ in known), MOMENTS))
     values = np.array([np.interp(steps, x, y, left=np.nan, right=np.nan) for x, y in known])
-    mean, low, high, _ = np.array([interval(values[:, i]) for i in range(len(steps))]).T
+    mean, low, high = intervals(values)
     look: dict[str, Any] = method_look(method, methods)
     if len(kept) > 1:
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, linewidth=0, zorder=2)

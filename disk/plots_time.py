@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from disk.metrics import interval, run_consistency
+from disk.metrics import intervals, run_consistency
 from disk.plots_common import (
     FAINT,
     INK,
@@ -99,7 +99,7 @@ def _variance(axes: Axes, method: str, curves: Mapping[str, pd.DataFrame], metho
         nothing(axes, "no value")
         return
     steps = own.index.to_numpy()[np.unique(np.linspace(0, len(own) - 1, MOMENTS).astype(int))]
-    mean, low, high, _ = np.array([interval(own.loc[step].to_numpy()) for step in steps]).T
+    mean, low, high = intervals(own.loc[steps].to_numpy().T)
     colour = method_look(method, methods)["color"]
     if own.shape[1] > 1:
         axes.fill_between(steps, low, high, color=colour, alpha=0.3, linewidth=0, zorder=2)
@@ -164,7 +164,7 @@ def _global(frame: pd.DataFrame) -> pd.DataFrame:
 def _terms(axes: Axes, frames: Sequence[pd.DataFrame], terms: Mapping[str, str]) -> None:
     there = [name for name in terms if any(name in frame and frame[name].notna().any() for frame in frames)]
     if not there:
-        nothing(axes, "–")
+        nothing(axes, "not logged")
         return
     begins = np.unique(frames[0]["begins"])
     bounds = [*begins, frames[0]["step"].max()]
@@ -185,4 +185,4 @@ def _terms(axes: Axes, frames: Sequence[pd.DataFrame], terms: Mapping[str, str])
         ]
         axes.legend(handles=shown, loc="upper right", fontsize=7, handlelength=2.2, borderpad=0.1, labelcolor=QUIET)
         low, high = axes.get_ylim()
-        axes.set_ylim(low, high + 0.25 * (high - low))  # room for the names
+        axes.set_ylim(low, high + 0.22 * len(there) * (high - low))  # room for the names
