@@ -126,7 +126,7 @@ def test_ablations_stand_beside_disk_itself(tmp_path: Path, captured: Captured) 
     summary = metrics.summarise(runs)
     row = summary[(summary["method"] == "disk") & (summary["metric"] == "hausdorff")].iloc[0]
     axes = captured().axes[0]
-    assert [label.get_text().splitlines()[0] for label in axes.get_yticklabels()][0] == "DISk"
+    assert axes.get_yticklabels()[0].get_text() == "DISk\n2 seeds"
     assert any(np.asarray(line.get_xdata())[0] == pytest.approx(row["mean"]) for line in axes.lines)
     for what, condition in (([], "nominal"), (runs, "leg1")):
         plots_bars.ablations(what, tmp_path / "none.svg", env="point", condition=condition)
