@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart test lint format schema report ui bench clean
+.PHONY: help setup quickstart test lint format schema figures report ui bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,8 +48,11 @@ schema: setup  ## workflow/schemas/config.schema.yaml from disk/config.py
 	python -c 'import yaml, disk.config; print(yaml.safe_dump(disk.config.schema(), sort_keys=False), end="")' \
 	  > workflow/schemas/config.schema.yaml
 
-report: setup  ## report.html of a preset's results: make report CONFIG=config/laptop.yaml
-	snakemake --cores 1 --configfile $(or $(CONFIG),config/quick.yaml) --report report.html
+figures: setup  ## figures of a preset's runs, training what they lack: make figures CONFIG=config/laptop.yaml
+	snakemake figures --cores $(CORES) --configfile $(or $(CONFIG),config/quick.yaml)
+
+report: setup  ## report.html of what there is of a preset: make report CONFIG=config/laptop.yaml
+	python workflow/scripts/report.py report.html $(or $(CONFIG),config/quick.yaml)
 
 ui: setup  ## the MLflow UI over this project's runs
 	@test -e results/mlflow.db || { echo "results/mlflow.db is not there yet: run make quickstart first"; exit 1; }
@@ -57,11 +60,12 @@ ui: setup  ## the MLflow UI over this project's runs
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
 	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
 
-bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs; about half an hour
+bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs, rollouts; 40 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	python benchmarks/learner.py
 	python benchmarks/training.py
 	python benchmarks/workflow.py
+	python benchmarks/rollouts.py
 
 clean:  ## remove caches, never results
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html

@@ -26,7 +26,9 @@ MOST_PANELS = 5
 """Moments of a world that a figure shows."""
 
 
-def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path) -> None:
+def measure_after_training(
+    jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path, threads: int = 1
+) -> None:
     """Distances of a chain's skills in every condition, from the very files that their trainings wrote."""
     import pandas as pd
 
@@ -40,7 +42,7 @@ def measure_after_training(jobs: Mapping[str, EvaluationJob], policies: Sequence
     skills = bundle(policies)
     frames = []
     for condition, job in jobs.items():
-        frame = metrics.measure(roll_out(job, skills))
+        frame = metrics.measure(roll_out(job, skills, threads))
         frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
     save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
 

@@ -217,7 +217,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.runs import evaluate_run
 
     _configure_torch(arguments.threads)
-    print(evaluate_run(load(*arguments.configfile), arguments.run))
+    print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
 
 
 def _track(arguments: argparse.Namespace) -> None:

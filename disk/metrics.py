@@ -126,6 +126,12 @@ def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["skill", "step", "consistency"])
 
 
+def run_consistency(rollouts: pd.DataFrame) -> pd.Series[float]:
+    """The mean of its skills' curves, by step. A skill whose episodes have all ended stays where it is."""
+    curves = consistency_curves(rollouts).pivot(index="step", columns="skill", values="consistency").astype(float)
+    return curves.sort_index().ffill().mean(axis=1)
+
+
 def measure(rollouts: pd.DataFrame) -> pd.DataFrame:
     """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for coverage.
 
@@ -197,3 +203,22 @@ def interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float
         (finite,), np.mean, confidence_level=confidence, method="percentile", rng=rng
     ).confidence_interval
     return float(finite.mean()), float(low), float(high), len(finite)
+
+
+def intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`interval` of each column of (seeds, T): means, and the ends of their intervals, all columns at once.
+
+    All columns are resampled alike. Those that lack a seed are done one by one.
+    """
+    result = np.full((3, values.shape[1]), np.nan)
+    full = np.isfinite(values).all(axis=0)
+    if len(values) > 1 and full.any():
+        whole = np.sort(values[:, full], axis=0)
+        rng = np.random.default_rng(0)
+        found = bootstrap((whole,), np.mean, axis=0, confidence_level=confidence, method="percentile", rng=rng)
+        result[:, full] = whole.mean(axis=0), *found.confidence_interval
+    else:
+        full[:] = False
+    for column in np.flatnonzero(~full):
+        result[:, column] = interval(values[:, column], confidence)[:3]
+    return result[0], result[1], result[2]

@@ -1,25 +1,23 @@
-"""Figures of worlds that change, in the language of `disk.plots`: the world from above at several global steps,
-with the paths of skills over it (the paper's figures of skills among blocks and with broken legs), and what
-forgetting does to skills, a heat map of how far each gets in each world. What a world looks like at a step is
-read from its model, never from its configuration: a figure shows the world that the skills were in.
+"""Figures of worlds that change, in the language of `disk.plots_common`: the world from above at several global
+steps, with the paths of skills over it (the paper's figures of skills among blocks), and methods side by side with
+each leg dead in turn. What a world looks like at a step is read from its model, never from its configuration: a
+figure shows the world that the skills were in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import matplotlib as mpl
 import mujoco
 import numpy as np
 import pandas as pd
 from gymnasium.envs.mujoco.ant_v5 import AntEnv
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Circle
@@ -29,7 +27,7 @@ from disk.envs import make
 from disk.envs.evolution import Evolving, floor_of, names_of
 from disk.envs.point import PointEnv
 from disk.metrics import sound
-from disk.plots import INK, QUIET, WIDTH, _first, _nothing, _plane, _plane_key, _save, _style, method_name
+from disk.plots_common import INK, QUIET, WIDTH, first, nothing, plane, plane_key, save, style
 
 Panel = tuple[str, int, pd.DataFrame]
 """A label, the global step whose world is drawn, and rollouts in it (columns skill, episode, step, x, y, vx, vy)."""
@@ -39,13 +37,6 @@ RUNAWAY = 1.5
 """Paths may leave the view further out than this times the distance that 98 % of all positions keep within."""
 DEAD = "#e0002b"
 PRESENT, REMOVED = "present", "removed"
-MOST_NUMBERED = (10, 6)
-"""Skills and conditions up to which a heat map's cells carry their numbers."""
-HEAT = {
-    "distance_after_training": "right after training",
-    "distance_final": "at the end",
-    "change": "change",
-}
 
 _BLOCK: dict[str, dict[str, Any]] = {
     PRESENT: {"facecolor": "#dcd6cc", "edgecolor": "#a79f92", "linewidth": 0.7, "zorder": 1.2},
@@ -86,30 +77,87 @@ def worlds(world: World, panels: Sequence[Panel], out: Path, *, title: str, draw
     Blocks that are gone are faint outlines. Where actuators die, the robot stands at the start, larger than it is,
     with its dead leg or thruster dashed and crossed; other robots' dead actuators are named.
     """
-    kept = [_first(sound(rollouts), drawn) if len(rollouts) else rollouts for _, _, rollouts in panels]
+    kept = [_sound(rollouts, drawn) for _, _, rollouts in panels]
     skills = max((int(rollouts["skill"].max()) + 1 for rollouts in kept if len(rollouts)), default=0)
     sketches = [_sketch(world, step) for _, step, _ in panels]
     centre, half = _view(sketches, kept)
-    with _style():
+    with style():
         figure, grid = _grid(len(panels), 0.35 + 0.19 * ceil(skills / 10))
         figure.suptitle(title)
         if not panels:
-            _nothing(grid[0], "no worlds")
+            nothing(grid[0], "no worlds")
         for axes, (label, step, _), sketch, rollouts in zip(grid, panels, sketches, kept, strict=False):
             axes.set_title(f"{label}\n{sketch.words(step)}", fontsize=8.5)
-            _blocks(axes, sketch)
-            _robot(axes, sketch.limbs, 0.24 * half)
-            if len(rollouts):
-                _plane(axes, rollouts)
-                _say_who_left(axes, rollouts, centre, half)
-            else:
-                _remark(axes, "no rollouts")
+            _scene(axes, sketch, rollouts, centre, half)
         for axes in grid:
-            axes.set(xlim=centre[0] + np.array([-half, half]), ylim=centre[1] + np.array([-half, half]), aspect="equal")
-            axes.locator_params(nbins=5)
+            _frame(axes, centre, half)
         if skills:
-            _plane_key(figure, skills)
-        _save(figure, out)
+            plane_key(figure, skills)
+        save(figure, out)
+
+
+def legs(
+    world: World,
+    moments: Mapping[str, int],
+    columns: Mapping[str, Mapping[str, pd.DataFrame]],
+    out: Path,
+    *,
+    title: str,
+    drawn: int,
+) -> None:
+    """Methods side by side (a column each, by its heading) in the worlds of several conditions (a row each).
+
+    `moments` are the conditions and their global steps; a column has rollouts by condition, of those that there are.
+    """
+    cells = {
+        (name, condition): _sound(own[condition], drawn) if condition in own else pd.DataFrame()
+        for name, own in columns.items()
+        for condition in moments
+    }
+    skills = max((int(rollouts["skill"].max()) + 1 for rollouts in cells.values() if len(rollouts)), default=0)
+    sketches = {condition: _sketch(world, step) for condition, step in moments.items()}
+    centre, half = _view(list(sketches.values()), list(cells.values()))
+    wide, high = max(1, len(columns)), max(1, len(moments))
+    with style():
+        size = (max(WIDTH, 2.1 * wide + 0.7), 2.05 * high + 1.1 + 0.19 * ceil(skills / 10))
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
+        figure.suptitle(title)
+        for axes, name in zip(grid[0], columns, strict=False):
+            axes.set_title(name, fontsize=9)
+        for row, (condition, sketch) in zip(grid, sketches.items(), strict=False):
+            said = f"{', '.join(sketch.dead)} dead" if sketch.dead else condition.replace("_", " ")
+            row[0].set_ylabel(f"{said}\ny (m)")
+            for axes, name in zip(row, columns, strict=False):
+                _scene(axes, sketch, cells[name, condition], centre, half)
+        if not cells:
+            nothing(grid[0, 0], "no runs")
+        for axes in grid.flat:
+            _frame(axes, centre, half)
+        for axes in grid[-1]:
+            axes.set_xlabel("x (m)")
+        if skills:
+            plane_key(figure, skills)
+        save(figure, out)
+
+
+def _sound(rollouts: pd.DataFrame, drawn: int) -> pd.DataFrame:
+    return first(sound(rollouts), drawn) if len(rollouts) else rollouts
+
+
+def _scene(axes: Axes, sketch: _Sketch, rollouts: pd.DataFrame, centre: np.ndarray, half: float) -> None:
+    _blocks(axes, sketch)
+    _robot(axes, sketch.limbs, 0.24 * half)
+    if len(rollouts):
+        plane(axes, rollouts)
+        _say_who_left(axes, rollouts, centre, half)
+    else:
+        _remark(axes, "no rollouts")
+
+
+def _frame(axes: Axes, centre: np.ndarray, half: float) -> None:
+    axes.set(xlim=centre[0] + np.array([-half, half]), ylim=centre[1] + np.array([-half, half]), aspect="equal")
+    axes.locator_params(nbins=5)
 
 
 def _sketch(world: World, step: int) -> _Sketch:
@@ -227,69 +275,3 @@ def _say_who_left(axes: Axes, rollouts: pd.DataFrame, centre: np.ndarray, half: 
 
 def _remark(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.03, text, transform=axes.transAxes, ha="center", color=QUIET, fontsize=7.5, zorder=5)
-
-
-def forgetting(table: pd.DataFrame, out: Path, *, env: str) -> None:
-    """How far each skill gets in each condition, right after its training and at the end, and the change.
-
-    One row a method, means over seeds. The change is the mean of the seeds' changes: a seed that lacks one of the
-    two distances has none. Cells without a value are hatched.
-    """
-    table = table.assign(change=table["distance_final"] - table["distance_after_training"])
-    methods, conditions = list(dict.fromkeys(table["method"])), list(dict.fromkeys(table["condition"]))
-    skills = np.arange(int(table["skill"].max()) + 1 if len(table) else 1)
-    finite = table[list(HEAT)].abs().replace(np.inf, np.nan).max()
-    furthest, change = (float(np.nanmax([*values, 0.0])) or 1.0 for values in (finite.iloc[:2], finite.iloc[2:]))
-    digits = 2 if furthest < 10 else 1 if furthest < 100 else 0
-    scales = [("viridis", Normalize(0, furthest))] * 2 + [("PuOr", Normalize(-change, change))]
-    numbered = len(skills) <= MOST_NUMBERED[0] and len(conditions) <= MOST_NUMBERED[1]
-    with _style(), mpl.rc_context({"axes.grid": False, "hatch.linewidth": 0.5}):
-        height = 0.5 + len(skills) * (0.19 if numbered else 0.13)
-        width = max(WIDTH, 0.8 + 3 * len(conditions) * (0.5 if numbered else 0.35))
-        size = (width, height * max(1, len(methods)) + 1.2)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(max(1, len(methods)), 3, squeeze=False, sharex=True, sharey=True)
-        figure.suptitle(f"{env}: what skills forget (distance from the start)")
-        for axes, name in zip(grid[0], HEAT.values(), strict=True):
-            axes.set_title(name)
-        for row, method in zip(grid, methods, strict=False):
-            own = table[table["method"] == method]
-            seeds = own["seed"].nunique()
-            row[0].set_ylabel(f"{method_name(method)} ({seeds} seed{'' if seeds == 1 else 's'})\nskill")
-            for axes, column, (colours, scale) in zip(row, HEAT, scales, strict=True):
-                means = own.pivot_table(index="skill", columns="condition", values=column, dropna=False)
-                values = means.reindex(index=skills, columns=conditions).to_numpy(dtype=float)
-                _heat(axes, values, mpl.colormaps[colours], scale, digits if numbered else None)
-        if not methods:
-            _nothing(grid[0, 1], "no runs")
-        _heat_axes(grid, conditions, len(skills), (width - 0.8) / 3)
-        bar: dict[str, Any] = {"location": "bottom", "aspect": 25, "shrink": 0.8, "fraction": 0.08}
-        for columns, (colours, scale), label in ((slice(2), scales[0], "distance (m)"), (2, scales[2], "change (m)")):
-            figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=grid[-1, columns], label=label, **bar)
-        _save(figure, out)
-
-
-def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, digits: int | None) -> None:
-    axes.patch.set(facecolor="#efefef", edgecolor="#bdbdbd", hatch="////")  # shows where there is no cell
-    axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=scale, edgecolor="white", linewidth=0.5)
-    if digits is None:
-        return
-    for (skill, condition), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            light = np.dot(colours(scale(value))[:3], (0.2126, 0.7152, 0.0722)) > 0.5
-            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
-            number = f"{round(value, digits) + 0.0:.{digits}f}"  # no "-0.0"
-            axes.text(condition + 0.5, skill + 0.5, number, color=INK if light else "white", **place)
-
-
-def _heat_axes(grid: np.ndarray, conditions: Sequence[str], skills: int, width: float) -> None:
-    """`width` is that of a heat map, in inches: names of conditions too long for their columns are turned."""
-    shown = [skill for skill in range(skills) if skills <= 20 or skill == 0 or (skill + 1) % 5 == 0]
-    tight = 0.08 * max(map(len, conditions), default=0) * len(conditions) > width
-    turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if tight else {}
-    for axes in grid.flat:
-        axes.set(xlim=(0, max(1, len(conditions))), ylim=(skills, 0))  # the first skill on top
-        axes.set_yticks([skill + 0.5 for skill in shown], [str(skill + 1) for skill in shown])
-        axes.set_xticks(np.arange(len(conditions)) + 0.5, [name.replace("_", " ") for name in conditions], **turned)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)

@@ -1,7 +1,9 @@
 """Rollouts: trajectories of skills under their deterministic actions.
 
 Everything that is measured or drawn comes from these, and so does 𝒯. Episodes and skills advance
-together, one batched forward pass a step for all of them.
+together, one batched forward pass a step for all of them. Several processes (`disk.workers`) may share
+the episodes: each passes the whole batch forward, with nothing in the places of the others' episodes, since
+the last bits of a product depend on its shape. So the numbers are the same however many there are.
 """
 
 from __future__ import annotations
@@ -38,30 +40,52 @@ def rollout(
 
     `steps` are the global steps whose worlds they run in, one for all or one for each skill.
     """
+    episodes = range(len(seeds[0]))
+    found = share(skills, world, horizon, seeds, steps)
+    return [[found[skill, episode] for episode in episodes] for skill in range(len(skills))]
+
+
+def share(
+    skills: Skills,
+    world: World,
+    horizon: int,
+    seeds: Sequence[Sequence[int]],
+    steps: int | Sequence[int] = 0,
+    *,
+    of: int = 1,
+    mine: int = 0,
+) -> dict[tuple[int, int], Trajectory]:
+    """Every `of`-th of these episodes, beginning with number `mine`, by skill and episode."""
     episodes = len(seeds[0])
     worlds = [steps] * len(skills) if isinstance(steps, int) else list(steps)
     lanes: list[Projected] = []
     together = max(1, LANES // episodes)  # skills
-    done: list[list[Trajectory]] = []
+    done: dict[tuple[int, int], Trajectory] = {}
     for first in range(0, len(skills), together):
         group = range(first, min(first + together, len(skills)))
         picked = skills.pick(list(group))
-        parts = []
         for start in range(0, episodes, LANES):
             starts = [list(seeds[skill][start : start + LANES]) for skill in group]
-            missing = len(starts) * len(starts[0]) - len(lanes)
-            lanes += [make(world, horizon=horizon) for _ in range(missing)]
-            parts.append(_together(picked, lanes, starts, horizon, [worlds[skill] for skill in group]))
-        done += [[trajectory for part in parts for trajectory in part[i]] for i in range(len(group))]
+            every = [(i, j) for i in range(len(starts)) for j in range(len(starts[0]))]
+            grid = every[mine::of]
+            lanes += [make(world, horizon=horizon) for _ in range(len(grid) - len(lanes))]
+            found = _together(picked, lanes, grid, starts, horizon, [worlds[skill] for skill in group])
+            done |= {(first + i, start + j): trajectory for (i, j), trajectory in zip(grid, found, strict=True)}
     for lane in lanes:
         lane.close()
     return done
 
 
 def _together(
-    skills: Skills, lanes: list[Projected], seeds: list[list[int]], horizon: int, steps: list[int]
-) -> list[list[Trajectory]]:
-    grid = [(i, j) for i in range(len(seeds)) for j in range(len(seeds[0]))]
+    skills: Skills,
+    lanes: list[Projected],
+    grid: list[tuple[int, int]],
+    seeds: list[list[int]],
+    horizon: int,
+    steps: list[int],
+) -> list[Trajectory]:
+    if not grid:
+        return []
     world = lanes[0]
     obs = np.zeros((len(seeds), len(seeds[0]), skills.observation_size), dtype=np.float32)
     position = np.full((*obs.shape[:2], horizon + 1, len(world.world.position.entries)), np.nan)
@@ -87,10 +111,7 @@ def _together(
         running = still
         if not running:
             break
-    return [
-        [Trajectory(position[i, j, : length[i, j] + 1], sigma[i, j, : length[i, j] + 1]) for j in range(len(seeds[0]))]
-        for i in range(len(seeds))
-    ]
+    return [Trajectory(position[i, j, : length[i, j] + 1], sigma[i, j, : length[i, j] + 1]) for i, j in grid]
 
 
 def visits(

@@ -98,24 +98,25 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
     save_text(out.with_name("progress.csv"), "\n".join(lines) + "\n")
 
 
-def evaluate(job: EvaluationJob, skills: Path, rollouts: Path) -> pd.DataFrame:
+def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
     from disk.skills import load
 
-    frame = roll_out(job, load(skills))
+    frame = roll_out(job, load(skills), threads)
     with whole(rollouts) as file:
         frame.to_parquet(file, index=False)
     return frame
 
 
-def roll_out(job: EvaluationJob, skills: Skills) -> pd.DataFrame:
-    """Trajectories of skills as an evaluation asks for them."""
-    from disk.rollout import rollout, table
+def roll_out(job: EvaluationJob, skills: Skills, threads: int = 1) -> pd.DataFrame:
+    """Trajectories of skills as an evaluation asks for them, by so many processes."""
+    from disk.rollout import table
     from disk.seeds import seed_of
+    from disk.workers import rollout_with
 
     # The same starts for every skill and method: differences between them are the skills' own.
     seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
-    return table(rollout(skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
+    return table(rollout_with(threads, skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
 
 
 def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
@@ -163,7 +164,7 @@ def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], 
     )
 
 
-def evaluate_run(config: Config, run: Path) -> str:
+def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
     """Evaluate one run outside the workflow; returns what a person wants to read."""
     if not (run / "skills.safetensors").exists():
         raise ArtefactError(f"{run}: has no skills.safetensors; train it first")
@@ -171,7 +172,7 @@ def evaluate_run(config: Config, run: Path) -> str:
     jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
     paths = {name: run / "rollouts" / f"{name}.parquet" for name in jobs}
     for name, job in jobs.items():
-        evaluate(job, run / "skills.safetensors", paths[name])
+        evaluate(job, run / "skills.safetensors", paths[name], threads)
     measured = measure(list(paths.values()), run / "metrics.csv")
     draw_trajectories(next(iter(jobs.values())), config.evaluation.drawn, [next(iter(paths.values()))], figure)
     wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")

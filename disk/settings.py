@@ -237,6 +237,8 @@ class Evaluation(Model):
     """How many of them the figures draw."""
     seed: NonNegativeInt
     """Start of the evaluation's own seeds, apart from training's."""
+    threads: PositiveInt = 2
+    """Processes that share a run's rollouts, one thread each. The numbers do not depend on it."""
 
 
 class Tracking(Model):

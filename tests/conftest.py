@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from matplotlib.figure import Figure
 from needs import require
 
 from disk import config as configuration
@@ -201,3 +202,17 @@ def hooked() -> Any:
     HookedPoint.steps = HookedPoint.resets = 0
     yield HookedPoint
     HookedPoint.on_step = HookedPoint.on_reset = None
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Figure]:
+    """The figure that was saved last."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        save(figure, *args, **kwargs)
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return lambda: figures[-1]

@@ -60,6 +60,14 @@ def test_the_learners_take_turns(tmp_path: Path) -> None:
     assert found["of"] == {"size": "halfcheetah", "threads": 1, "rate": "cpu_best"}
 
 
+def test_rollouts_and_the_plain_loop_run_the_same_policies(tmp_path: Path) -> None:
+    short = ("--env", "point", "--skills", "2", "--episodes", "3", "--horizon", "10", "--rounds", "1")
+    found = run("rollouts.py", tmp_path / "rollouts.json", *short)  # which compares what they did
+    assert list(found["contenders"]) == ["plain loop", "ours, 1 process", "ours, 2 processes", "ours, 2 threads"]
+    for row in found["contenders"].values():
+        assert row["steps_per_second"]["best"] == pytest.approx(10 * row["rollouts_per_second"]["best"])
+
+
 @pytest.mark.slow
 def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
     short = ("--env", "point", "--seconds", "0.3", "--rounds", "1", "--shard", "1000", "--follow", "0")

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from disk import metrics, plots
+from disk import metrics, plots, plots_bars, plots_common
 
 Captured = Callable[[], Figure]
 
@@ -54,22 +54,8 @@ def draw(path: Path, runs: dict[str, pd.DataFrame], *, one_dimensional: bool = F
 
 
 def bars(path: Path, runs: list[metrics.Run], env: str = "point") -> list[str]:
-    plots.hausdorff(metrics.hausdorff_table(runs), metrics.summarise(runs), path, env=env)
+    plots_bars.hausdorff(metrics.hausdorff_table(runs), metrics.summarise(runs), path, env=env)
     return texts(path)
-
-
-@pytest.fixture
-def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
-    """The figure that was saved last."""
-    figures: list[Figure] = []
-    save = plots._save
-
-    def keep(figure: Figure, out: Path) -> None:
-        save(figure, out)
-        figures.append(figure)
-
-    monkeypatch.setattr(plots, "_save", keep)
-    return lambda: figures[-1]
 
 
 def test_trajectories_have_a_panel_a_method_and_a_key(tmp_path: Path) -> None:
@@ -100,12 +86,12 @@ def test_as_many_episodes_are_drawn_as_asked_for(tmp_path: Path, captured: Captu
 
 
 def test_fifty_skills_all_look_different() -> None:
-    looks = {(look["color"], str(look["linestyle"]), look["marker"]) for look in map(plots._look, range(50))}
+    looks = {(look["color"], str(look["linestyle"]), look["marker"]) for look in map(plots_common.look, range(50))}
     assert len(looks) == 50
 
 
 def test_neighbouring_colours_differ_in_lightness() -> None:
-    encoded = np.array([matplotlib.colors.to_rgb(colour) for colour in plots.PALETTE])
+    encoded = np.array([matplotlib.colors.to_rgb(colour) for colour in plots_common.PALETTE])
     linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # CIE L*
     assert min(abs(np.diff(lightness))) > 6

@@ -14,9 +14,9 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from disk import plots_worlds
 from disk.config import Change, Coordinates, Evolution, World, load
-from disk.plots_worlds import DEAD, PRESENT, REMOVED, forgetting, worlds
+from disk.plots_forgetting import forgetting
+from disk.plots_worlds import DEAD, PRESENT, REMOVED, worlds
 
 ENVIRONMENTS = load().environments
 NOTHING = pd.DataFrame()
@@ -64,20 +64,6 @@ def crosses(axes: Axes) -> list[tuple[float, float]]:
 def cells(axes: Axes) -> np.ma.MaskedArray:
     mesh = next(artist for artist in axes.collections if isinstance(artist, QuadMesh))
     return np.ma.asarray(mesh.get_array())
-
-
-@pytest.fixture
-def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
-    """The figure that was saved last."""
-    figures: list[Figure] = []
-    save = plots_worlds._save
-
-    def keep(figure: Figure, out: Path) -> None:
-        save(figure, out)
-        figures.append(figure)
-
-    monkeypatch.setattr(plots_worlds, "_save", keep)
-    return lambda: figures[-1]
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,34 @@ def project(finished: Project, tmp_path: Path) -> Project:
 
 def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: Project) -> None:
     env = finished.path / "results/point"
-    for name in ("hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"):
+    tables = ("hausdorff.csv", "summary.csv", "runs.csv")
+    drawn = ("trajectories.svg", "hausdorff.svg", "consistency.svg", "curves.svg", "disk/seed0/order.svg")
+    for name in (*tables, *drawn):
         assert (env / name).stat().st_size > 100
     assert not list(env.rglob("*.checkpoint"))
     assert not list(env.rglob("*.tmp"))
     header = (env / "hausdorff.csv").read_text().splitlines()[0]
     assert header == "method,seed,condition,skill,hausdorff,isolation"
     assert finished.planned() == Counter()
+
+
+def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project) -> None:
+    env = project.path / "results/point"
+    for lost in ("hausdorff.svg", "diayn/seed0/metrics.csv"):
+        (env / lost).unlink()
+    command = [sys.executable, "workflow/scripts/report.py", "report.html", "tiny.yaml"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = (project.path / "report.html").read_text()
+    assert not (env / "hausdorff.svg").exists()
+    assert "disk (1 seed, 1,200 steps), diayn (1 seed, 1,200 steps), random (1 seed, untrained)" in report
+    for name in ("trajectories", "consistency", "training curves", "order learned, disk, seed 0", "todays_code"):
+        assert name in report
+    assert "mean Hausdorff distance" not in report
+    shutil.rmtree(project.path / "results")
+    refused = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "nothing has been drawn yet for tiny.yaml" in refused.stderr
 
 
 def test_skills_learned_together_are_beside_the_chain_with_their_snapshots(finished: Project) -> None:
@@ -177,9 +198,13 @@ def test_changing_the_third_skills_steps_plans_the_third_and_later(project: Proj
 
 def test_what_does_not_change_a_result_plans_nothing(project: Project) -> None:
     project.configure(
-        runtime={"checkpoint_minutes": 9, "log_every": 77, "device": "cpu"}, threads=2, tracking={"interval_seconds": 3}
+        runtime={"checkpoint_minutes": 9, "log_every": 77, "device": "cpu"},
+        tracking={"interval_seconds": 3},
+        evaluation={"threads": 1},
+        threads=2,
     )
-    assert project.planned()["train_skill"] == 0
+    planned = project.planned()
+    assert planned["train_skill"] == planned["rollout"] == 0
     project.configure()
     later = time.time() + 60
     for path in [*project.path.rglob("*.py"), *project.path.rglob("*.smk"), project.path / "Snakefile"]:

@@ -11,6 +11,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import validate
 
 import disk.config
+import disk.figures
 
 try:
     CONFIG = disk.config.parse(config)
@@ -33,8 +34,8 @@ shell.prefix(
     f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
 )
 
-ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
-EVOLVING_FILES = ["forgetting.csv", "forgetting.svg"]
+ENV_TABLES = ["hausdorff.csv", "summary.csv", "runs.csv"]
+EVOLVING_TABLES = ["forgetting.csv"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
 
@@ -51,7 +52,7 @@ def conditions_of(*envs):
 
 def environments():
     """Environments of all run groups, each once, in the order they are listed."""
-    return list(dict.fromkeys(env for group in CONFIG.runs for env in group.envs))
+    return disk.figures.environments(CONFIG)
 
 
 def check_worlds():
@@ -103,29 +104,18 @@ wildcard_constraints:
 
 
 def runs_of(env):
-    """(method, seed) of every run in an environment; where no group lists it, with the methods of the first group."""
-    groups = [group for group in CONFIG.runs if env in group.envs]
-    found = [
-        (method, seed)
-        for group in groups
-        for method in group.methods
-        for seed in CONFIG.seeds_of(group)
-    ]
-    methods = CONFIG.runs[0].methods if CONFIG.runs else CONFIG.methods
-    found = found or [(m, seed) for m in methods for seed in CONFIG.seeds]
-    return list(dict.fromkeys(found))
+    """(method, seed) of every run in an environment."""
+    return disk.figures.runs_of(CONFIG, env)
 
 
 def tables_and_figures():
-    """Tables and figures of every environment in the runs."""
+    """Tables and figures of every environment in the runs. A list: of a generator Snakemake loses the first item."""
+    tables = []
     for env in environments():
-        yield from (f"<results>/{env}/{name}" for name in ENV_FILES)
+        tables += [f"<results>/{env}/{name}" for name in ENV_TABLES]
         if CONFIG.environment(env).evolution:
-            yield from (f"<results>/{env}/{name}" for name in EVOLVING_FILES)
-            first = {method: seed for method, seed in reversed(runs_of(env))}
-            for method, seed in first.items():
-                if CONFIG.method(method).objective != "none":
-                    yield f"<results>/{env}/{method}/seed{seed}/worlds.svg"
+            tables += [f"<results>/{env}/{name}" for name in EVOLVING_TABLES]
+    return tables + all_figures()
 
 
 def of_all_runs(path):
@@ -258,10 +248,94 @@ def environment_row(wildcards):
     return CONFIG.environment(wildcards.env).canonical()
 
 
+# What figures are drawn from. Which there are is said in disk/figures.py.
+
+
+def all_figures():
+    """Figures of every environment in the runs."""
+    names = (disk.figures.figures_of(CONFIG, env) for env in environments())
+    return [f"<results>/{name}" for own in names for name in own]
+
+
 def runs_label(wildcards):
-    """Methods and seeds behind a figure, for its caption in the report."""
-    runs = runs_of(wildcards.env)
-    methods = dict.fromkeys(method for method, _ in runs)
-    return ", ".join(
-        f"{m} × {sum(1 for name, _ in runs if name == m)}" for m in methods
-    )
+    """Methods, seeds and steps behind a figure, for its caption in the report."""
+    return disk.figures.runs_text(CONFIG, wildcards.env)
+
+
+def run_label(wildcards):
+    """The same of one method."""
+    return disk.figures.runs_text(CONFIG, wildcards.env, wildcards.method)
+
+
+def variants_label(wildcards):
+    """The same of DISk and its variants."""
+    variants = disk.figures.variants_of(CONFIG, wildcards.env)
+    return disk.figures.runs_text(CONFIG, wildcards.env, *variants)
+
+
+def legs_label(wildcards):
+    """The same of the methods that are compared under every condition."""
+    chosen = disk.figures.beside_each_other(CONFIG, wildcards.env)
+    return disk.figures.runs_text(CONFIG, wildcards.env, *chosen)
+
+
+def all_rollouts(wildcards):
+    """Rollouts of every run in every condition of the environment."""
+    files = [
+        of_all_runs(f"rollouts/{condition}.parquet")(wildcards)
+        for condition in conditions_of(wildcards.env)
+    ]
+    return [path for own in files for path in own]
+
+
+def first_rollout_of_run(wildcards):
+    """Rollouts of a run in its environment's first condition."""
+    return _rollouts(wildcards, conditions_of(wildcards.env)[:1])
+
+
+def variants_metrics(wildcards):
+    """Measures of DISk and its variants."""
+    found = disk.figures.variants_of(CONFIG, wildcards.env)
+    if not found:
+        raise WorkflowError(
+            f"environments.{wildcards.env}: no ablations: its runs have fewer than two methods with objective disk"
+        )
+    return _run_files(wildcards, "metrics.csv", found)
+
+
+def legs_rollouts(wildcards):
+    """Rollouts of two methods, one seed each, in every condition: at the end, and of the last snapshot."""
+    env, row = wildcards.env, CONFIG.environment(wildcards.env)
+    chosen = disk.figures.beside_each_other(CONFIG, env)
+    if not chosen:
+        raise WorkflowError(
+            f"environments.{env}: no legs.svg: it needs actuators that die, two conditions or more, and a learned run"
+        )
+    files = []
+    for method in chosen:
+        run = f"<results>/{env}/{method}/seed{disk.figures.first_runs(CONFIG, env)[method]}"
+        names = list(row.conditions)
+        if not CONFIG.method(method).incremental:
+            names += [f"{name}@{step}" for step in row.snapshots[-1:] for name in names]
+        files += [f"{run}/rollouts/{name}.parquet" for name in names]
+    return files
+
+
+def steps_of_skills(wildcards):
+    """Steps that each skill of a chain is trained for, at most."""
+    env, method = wildcards.env, wildcards.method
+    count = range(CONFIG.skills_of(env, method))
+    return json.dumps([CONFIG.steps_of(env, method, skill) for skill in count])
+
+
+def stats_of_runs(wildcards):
+    """stats.json of every training of an environment's runs."""
+    files, skills = [], range(CONFIG.environment(wildcards.env).skills)
+    for method, seed in runs_of(wildcards.env):
+        run = f"<results>/{wildcards.env}/{method}/seed{seed}"
+        if method in INCREMENTAL:
+            own = [s for s in skills if CONFIG.owner_of(method, s) == method]
+            files += [f"{run}/skill{skill:02d}/stats.json" for skill in own]
+        else:
+            files.append(f"{run}/stats.json")
+    return files

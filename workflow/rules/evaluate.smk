@@ -9,10 +9,11 @@ rule rollout:
         "<results>/{env}/{method}/seed{seed}/rollouts/{condition}.parquet",
     log:
         "<logs>/{env}/{method}/seed{seed}/rollout.{condition}.log",
+    threads: CONFIG.evaluation.threads
     params:
         job=evaluation_job,
     shell:
-        "python workflow/scripts/rollout.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        "python workflow/scripts/rollout.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
 
 
 rule rollout_snapshot:
@@ -25,11 +26,12 @@ rule rollout_snapshot:
         "<logs>/{env}/{method}/seed{seed}/rollout.{condition}@{step}.log",
     wildcard_constraints:
         method="|".join(JOINT),
+    threads: CONFIG.evaluation.threads
     params:
         job=evaluation_job,
         run=subpath(input[0], parent=True),
     shell:
-        "python workflow/scripts/rollout.py {params.job:q} {params.run:q}/snapshots/{wildcards.step}.safetensors"
+        "python workflow/scripts/rollout.py {threads} {params.job:q} {params.run:q}/snapshots/{wildcards.step}.safetensors"
         " {output:q} > {log:q} 2>&1"
 
 
@@ -58,6 +60,25 @@ rule tabulate:
         "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
 
 
+rule list_runs:
+    """What made each run: steps, time, commit and code."""
+    input:
+        stats_of_runs,
+    output:
+        report(
+            "<results>/{env}/runs.csv",
+            caption="../report/runs.rst",
+            category="Runs",
+            labels={"environment": "{env}", "table": "runs"},
+        ),
+    log:
+        "<logs>/{env}/runs.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/list_runs.py {output:q} {input:q} > {log:q} 2>&1"
+
+
 rule measure_after_training:
     """How far each skill went right after its training, in every condition, from the file its training wrote."""
     input:
@@ -69,10 +90,11 @@ rule measure_after_training:
         "<logs>/{env}/{method}/seed{seed}/after_training.log",
     wildcard_constraints:
         method="|".join(INCREMENTAL),
+    threads: CONFIG.evaluation.threads
     params:
         jobs=evaluation_jobs,
     shell:
-        "python workflow/scripts/after_training.py {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
+        "python workflow/scripts/after_training.py {threads} {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
 
 
 rule track:

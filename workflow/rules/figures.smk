@@ -1,3 +1,9 @@
+rule figures:
+    """All figures that the configuration's runs allow."""
+    input:
+        all_figures(),
+
+
 rule trajectories:
     """Paths of all methods' skills side by side, one seed each."""
     input:
@@ -56,6 +62,7 @@ rule worlds:
         environment=environment_row,
         drawn=CONFIG.evaluation.drawn,
         title="{env}: {method}, seed {seed}",
+        runs=run_label,
     shell:
         "python workflow/scripts/worlds.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
         " > {log:q} 2>&1"
@@ -82,3 +89,111 @@ rule forgetting:
     shell:
         "python workflow/scripts/forgetting.py {params.environment:q} {wildcards.env} {output.table:q} {output.figure:q}"
         " {input.after:q} {input.final:q} > {log:q} 2>&1"
+
+
+rule consistency:
+    """How much the episodes of a skill differ over time, in every condition, with intervals over seeds."""
+    input:
+        all_rollouts,
+    output:
+        report(
+            "<results>/{env}/consistency.svg",
+            caption="../report/consistency.rst",
+            category="Skills",
+            labels={"environment": "{env}", "figure": "consistency"},
+        ),
+    log:
+        "<logs>/{env}/consistency.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/consistency.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1"
+
+
+rule order:
+    """The skills of a chain in the order learned, one panel each."""
+    input:
+        first_rollout_of_run,
+    output:
+        report(
+            "<results>/{env}/{method}/seed{seed}/order.svg",
+            caption="../report/order.rst",
+            category="Skills",
+            labels={
+                "environment": "{env}",
+                "figure": "order learned, {method}, seed {seed}",
+            },
+        ),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/order.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    params:
+        job=evaluation_job,
+        drawn=CONFIG.evaluation.drawn,
+        steps=steps_of_skills,
+        runs=run_label,
+    shell:
+        "python workflow/scripts/order.py {params.job:q} {params.drawn} {params.steps:q} {output:q} {input:q} > {log:q} 2>&1"
+
+
+rule ablations:
+    """DISk and its variants, measure by measure, in the environment's first condition."""
+    input:
+        variants_metrics,
+    output:
+        report(
+            "<results>/{env}/ablations.svg",
+            caption="../report/ablations.rst",
+            category="Ablations",
+            labels={"environment": "{env}", "figure": "DISk and its variants"},
+        ),
+    log:
+        "<logs>/{env}/ablations.log",
+    params:
+        condition=lambda wildcards: conditions_of(wildcards.env)[0],
+        runs=variants_label,
+    shell:
+        "python workflow/scripts/ablations.py {wildcards.env} {params.condition} {output:q} {input:q} > {log:q} 2>&1"
+
+
+rule legs:
+    """DISk and Off-DADS with each part of the robot dead in turn, at the end and at the last snapshot."""
+    input:
+        legs_rollouts,
+    output:
+        report(
+            "<results>/{env}/legs.svg",
+            caption="../report/legs.rst",
+            category="Worlds that change",
+            labels={"environment": "{env}", "figure": "every condition"},
+        ),
+    log:
+        "<logs>/{env}/legs.log",
+    params:
+        environment=environment_row,
+        drawn=CONFIG.evaluation.drawn,
+        title="{env}: the same skills in every condition",
+        runs=legs_label,
+    shell:
+        "python workflow/scripts/legs.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
+        " > {log:q} 2>&1"
+
+
+rule curves:
+    """Training curves of all methods, with the terms of their rewards."""
+    input:
+        of_learned_runs("progress.csv"),
+    output:
+        report(
+            "<results>/{env}/curves.svg",
+            caption="../report/curves.rst",
+            category="Training",
+            labels={"environment": "{env}", "figure": "training curves"},
+        ),
+    log:
+        "<logs>/{env}/curves.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/curves.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1"

@@ -1,4 +1,4 @@
-"""after_training.py JOBS TABLE POLICIES..."""
+"""after_training.py THREADS JOBS TABLE POLICIES..."""
 
 import json
 import sys
@@ -7,6 +7,6 @@ from pathlib import Path
 from disk.changing import measure_after_training
 from disk.config import EvaluationJob
 
-jobs, table, *policies = sys.argv[1:]
+threads, jobs, table, *policies = sys.argv[1:]
 parsed = {name: EvaluationJob.model_validate(job) for name, job in json.loads(jobs).items()}
-measure_after_training(parsed, [Path(policy) for policy in policies], Path(table))
+measure_after_training(parsed, [Path(policy) for policy in policies], Path(table), int(threads))

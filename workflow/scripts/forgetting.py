@@ -5,7 +5,7 @@ from pathlib import Path
 
 from disk.changing import forgetting_table
 from disk.config import Environment
-from disk.plots_worlds import forgetting
+from disk.plots_forgetting import forgetting
 from disk.runs import save_csv
 
 environment, name, *paths = sys.argv[1:]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from disk import plots
+from disk import plots_bars
 
 env, table, summary, figure = sys.argv[1:]
-plots.hausdorff(pd.read_csv(table), pd.read_csv(summary), Path(figure), env=env)
+plots_bars.hausdorff(pd.read_csv(table), pd.read_csv(summary), Path(figure), env=env)

@@ -1,4 +1,4 @@
-"""rollout.py JOB SKILLS ROLLOUTS"""
+"""rollout.py THREADS JOB SKILLS ROLLOUTS"""
 
 import sys
 from pathlib import Path
@@ -6,5 +6,5 @@ from pathlib import Path
 from disk.config import EvaluationJob
 from disk.runs import evaluate
 
-job, skills, rollouts = sys.argv[1:]
-evaluate(EvaluationJob.model_validate_json(job), Path(skills), Path(rollouts))
+threads, job, skills, rollouts = sys.argv[1:]
+evaluate(EvaluationJob.model_validate_json(job), Path(skills), Path(rollouts), int(threads))

@@ -1,0 +1,9 @@
+"""ablations.py ENV CONDITION FIGURE METRICS..."""
+
+import sys
+from pathlib import Path
+
+from disk.drawing import draw_ablations
+
+env, condition, figure, *metrics = sys.argv[1:]
+draw_ablations(env, condition, [Path(path) for path in metrics], Path(figure))

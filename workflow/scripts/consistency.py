@@ -1,0 +1,9 @@
+"""consistency.py ENV FIGURE ROLLOUTS..."""
+
+import sys
+from pathlib import Path
+
+from disk.drawing import draw_consistency
+
+env, figure, *rollouts = sys.argv[1:]
+draw_consistency(env, [Path(path) for path in rollouts], Path(figure))
