@@ -65,7 +65,9 @@ def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Seq
     count = sum(rollouts["skill"].nunique() for _, rollouts, _ in read)
     points = max(FEWEST_POINTS, min(POINTS, MOST_POINTS // max(1, EPISODES * count)))
     shutil.rmtree(out.parent / "clips", ignore_errors=True)
-    shown = [_run(run, rollouts, values, run.parent.name in chains, points, flat, out) for run, rollouts, values in read]
+    shown = [
+        _run(run, rollouts, values, run.parent.name in chains, points, flat, out) for run, rollouts, values in read
+    ]
     data = {
         "env": job.env,
         "condition": condition,
@@ -84,9 +86,12 @@ def build_from_results(config: Config, results: Path) -> str:
     """The gallery of those runs of an environment that there are."""
     env = Path(os.path.abspath(results)).name
     condition = next(iter(config.environment(env).conditions))
-    runs = sorted(path for path in results.glob("*/seed*") if re.fullmatch(r"seed\d+", path.name))
+    methods = [*config.methods]
+    found = [path for path in results.glob("*/seed*") if re.fullmatch(r"seed\d+", path.name)]
+    known = [path for path in found if path.parent.name in methods]
+    runs = sorted(known, key=lambda path: (methods.index(path.parent.name), int(path.name.removeprefix("seed"))))
     if not runs:
-        raise ArtefactError(f"{results}: has no runs (expected {results}/METHOD/seedN)")
+        raise ArtefactError(f"{results}: has no runs of known methods (expected {results}/METHOD/seedN)")
     chains = [name for name, row in config.methods.items() if row.incremental]
     return build(config.evaluation_job(env), condition, chains, runs, results / "gallery" / "index.html")
 
@@ -142,7 +147,7 @@ def _run(
     coverage = values["coverage"].get(-1) if "coverage" in values else None
     skills = []
     for skill in map(int, sorted(rollouts["skill"].unique())):
-        own = values.loc[skill] if skill in values.index else {}
+        own: Mapping[Any, Any] = values.loc[skill].to_dict() if skill in values.index else {}
         skills.append(
             {
                 "skill": skill,

@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,9 +122,7 @@ class Screen:
         place = self.data.subtree_com[1]
         self._camera.lookat[:] = [place[0], place[1], self._camera.lookat[2]]
         everything = mujoco.mjtCatBit.mjCAT_ALL
-        mujoco.mjv_updateScene(
-            self.model, self.data, mujoco.MjvOption(), None, self._camera, everything, self._scene
-        )
+        mujoco.mjv_updateScene(self.model, self.data, mujoco.MjvOption(), None, self._camera, everything, self._scene)
         self._add_trail([*trail, place[:2]], colour)
         view = mujoco.MjrRect(0, 0, self._pixels.shape[1], self._pixels.shape[0])
         self._gl.make_current()
@@ -135,7 +134,7 @@ class Screen:
         import mujoco
 
         width = 0.008 * self._camera.distance
-        for start, end in zip(points, points[1:], strict=False):
+        for start, end in pairwise(points):
             if self._scene.ngeom >= self._scene.maxgeom:
                 return
             geom = self._scene.geoms[self._scene.ngeom]

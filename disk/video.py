@@ -48,11 +48,11 @@ class Recording:
     """An episode of a skill, as far as it is drawn; row t is every n-th state."""
 
     skill: int
+    broken: bool
+    """Whether the simulation broke down: what came after is not drawn."""
     qpos: np.ndarray  # (T, nq)
     place: np.ndarray  # (T, 2), the centre of mass
     position: np.ndarray  # (T, D), what is measured
-    broken: bool
-    """Whether the simulation broke down: what came after is not drawn."""
 
 
 def render_run(job: EvaluationJob, skills: Skills, out: Path, clips: Path, label: str = "") -> None:
@@ -100,8 +100,8 @@ def record(job: EvaluationJob, skills: Skills, which: Iterable[int]) -> list[Rec
         if not sound:
             raise ArtefactError(f"skill {skill}: its first position is not finite: there is nothing to draw")
         kept = sorted({*range(0, sound, every), sound - 1})
-        parts = (np.array(each)[kept] for each in (qpos, place, position))
-        recordings.append(Recording(skill, *parts, broken=sound < len(finite)))
+        parts = [np.array(each)[kept] for each in (qpos, place, position)]
+        recordings.append(Recording(skill, sound < len(finite), *parts))
     return recordings
 
 
@@ -150,7 +150,7 @@ def _pictures(
     with Screen(env) as screen:
         picture = None
         for t, qpos in enumerate(recording.qpos):
-            picture = screen.draw(qpos, recording.place[:t], [*(part / 255 for part in colour), 1.0])
+            picture = screen.draw(qpos, list(recording.place[:t]), [*(part / 255 for part in colour), 1.0])
             away = float(np.linalg.norm(recording.position[t] - recording.position[0]))
             words = f"skill {recording.skill + 1} of {len(skills)}"
             if recording.broken and t == len(recording.qpos) - 1:
@@ -222,16 +222,17 @@ def write(out: Path, frames: Iterable[np.ndarray]) -> None:
 
     with tempfile.TemporaryDirectory(prefix="disk-video-") as folder:
         path = Path(folder) / "video.mp4"
-        with imageio.get_writer(
+        writer: Any = imageio.get_writer(
             path,
-            format="FFMPEG",  # type: ignore[arg-type]
+            format="FFMPEG",
             fps=FRAMES_A_SECOND,
             codec="libx264",
             quality=None,
             macro_block_size=2,
             ffmpeg_log_level="error",
             output_params=["-crf", "24", "-threads", "1", "-movflags", "+faststart"],
-        ) as writer:
+        )
+        with writer:
             for frame in frames:
                 writer.append_data(np.ascontiguousarray(frame))
         with whole(out) as file, path.open("rb") as made:

@@ -147,12 +147,12 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     assert "beta" not in child.data.params
     assert "sac.target_entropy" not in child.data.params
     assert points(uri, child, "reward/mean") == [(step, float(f"{step / 7:.9g}")) for step in range(100, 1001, 100)]
-    assert child.data.metrics["eval/nominal/distance"] == 2
-    assert "eval/nominal/hausdorff" not in child.data.metrics  # NaN
+    assert child.data.metrics["eval/distance"] == 2
+    assert "eval/hausdorff" not in child.data.metrics  # NaN
     assert child.data.metrics["final/seconds"] == 9.5
-    assert points(uri, parent, "eval/nominal/distance") == [(2000, 1.5)]
-    assert parent.data.metrics["eval/nominal/coverage"] == 7
-    assert parent.data.metrics["eval/nominal/hausdorff"] == 2.5
+    assert points(uri, parent, "eval/distance") == [(2000, 1.5)]
+    assert parent.data.metrics["eval/coverage"] == 7
+    assert parent.data.metrics["eval/hausdorff"] == 2.5
     files = [file.path for file in client(uri).list_artifacts(child.info.run_id)]
     assert files == ["policy.safetensors"]
     (figure,) = client(uri).list_artifacts(parent.info.run_id, "figures")
@@ -187,7 +187,7 @@ def test_a_preset_has_experiments_of_its_own_and_joint_methods_no_children(root:
     assert run.data.tags["disk.config_hash"] == "r0"
     assert client(uri).get_experiment(run.info.experiment_id).name == "quick/point"
     assert run.info.status == "FINISHED"
-    assert points(uri, run, "eval/nominal/coverage") == [(0, 7.0)]
+    assert points(uri, run, "eval/coverage") == [(0, 7.0)]
 
 
 def test_what_is_measured_anew_is_shown(root: Path, uri: str) -> None:
@@ -197,8 +197,8 @@ def test_what_is_measured_anew_is_shown(root: Path, uri: str) -> None:
     assert mirror(run, uri).points == 3
     assert mirror(run, uri).points == 0
     parent = runs(uri)["point/disk/seed0"]
-    assert points(uri, parent, "eval/nominal/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
-    assert parent.data.metrics["eval/nominal/distance"] == 5
+    assert points(uri, parent, "eval/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
+    assert parent.data.metrics["eval/distance"] == 5
 
 
 def test_a_batch_that_was_written_in_part_is_completed(root: Path, uri: str) -> None:
