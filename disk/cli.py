@@ -235,7 +235,6 @@ def _play(arguments: argparse.Namespace) -> None:
     from disk.config import load
     from disk.video import play_run
 
-    _configure_torch(arguments.threads)
     config = load(*arguments.configfile)
     print(play_run(config, arguments.run, arguments.skill, arguments.condition, arguments.out))
 

@@ -194,7 +194,7 @@ def test_what_is_measured_anew_is_shown(root: Path, uri: str) -> None:
     run = write_run(root / "point" / "disk" / "seed0", 1)
     mirror(run, uri)
     save_text(run / "metrics.csv", "condition,skill,metric,value\nnominal,0,distance,5\nnominal@300,-1,distance,4\n")
-    assert mirror(run, uri).points == 3
+    assert mirror(run, uri).points == 4  # the skill's, and the run's: two of its curve, one by skill
     assert mirror(run, uri).points == 0
     parent = runs(uri)["point/disk/seed0"]
     assert points(uri, parent, "eval/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
