@@ -128,7 +128,7 @@ def test_dead_legs_and_blocks_are_seen_and_a_robot_on_a_line_from_the_side() -> 
 def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(render, "BACKENDS", ("nowhere",))
-    with pytest.raises(render.RenderError, match="apt-get install libegl1 libgl1-mesa-dri .EGL. or libosmesa6"):
+    with pytest.raises(render.RenderError, match=r"apt-get install libegl1 libgl1-mesa-dri .EGL. or libosmesa6"):
         render.backend.__wrapped__()
     world = World(id="Pendulum-v1", position={"observation": [0, 1]}, horizon=10)
     job = EvaluationJob(env="pendulum", world=world, horizon=10, world_steps=0, episodes=1, seed=0)
