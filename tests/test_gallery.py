@@ -98,13 +98,13 @@ def test_missing_and_broken_runs_leave_a_smaller_gallery(tmp_path: Path) -> None
 
 def test_a_large_environment_has_a_small_page_and_one_coordinate_is_drawn_over_time(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a" / "seed0", dict.fromkeys(range(50), 3.0))
-    runs = [first, *(shutil.copytree(first, tmp_path / "a" / f"seed{seed}") for seed in range(1, 12))]
+    runs = [first, *(shutil.copytree(first, tmp_path / "a" / f"seed{seed}") for seed in range(1, 4))]
     page = tmp_path / "gallery" / "index.html"
     build(job("hopper"), "nominal", [], runs, page)
     shown = data_of(page)
     points = sum(len(path) // 2 for run in shown["runs"] for skill in run["skills"] for path in skill["paths"])
     assert points < MOST_POINTS
-    assert page.stat().st_size < 1.5e6
+    assert page.stat().st_size < 600_000
     assert shown["flat"]
     assert shown["runs"][0]["skills"][0]["paths"][0][-2:] == [STEPS, 3.0]
 
