@@ -24,11 +24,13 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/videos.smk"
 
 
 rule all:
-    """Tables and figures of every environment in the configuration's runs, and MLflow filled from them."""
+    """Tables, figures and gallery of every environment in the configuration's runs, and MLflow filled from them."""
     default_target: True
     input:
         tables_and_figures(),
+        rules.galleries.input,
         branch(CONFIG.tracking.enabled, then="<results>/tracked.txt"),

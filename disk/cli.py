@@ -1,6 +1,6 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `track` and `doctor` are for people and need no Snakemake; `train-skill`,
+`train`, `evaluate`, `play`, `gallery`, `track` and `doctor` are for people and need no Snakemake; `train-skill`,
 `train-joint` and `bundle` are what the workflow's rules call. Everything heavy is imported after the
 arguments are read, so that `--help` answers at once and the number of threads is set before torch loads.
 """
@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if name == "Interrupted":
             log.warning("%s. Run the same command again to go on.", error)
             return 128 + int(getattr(error, "signum", 15))
-        if name in ("ArtefactError", "NotFiniteError", "TrackingError"):
+        if name in ("ArtefactError", "NotFiniteError", "RenderError", "TrackingError"):
             log.error("%s", error)
         else:
             log.exception("unexpected %s", name)
@@ -77,6 +77,17 @@ def parser() -> argparse.ArgumentParser:
     evaluate = command("evaluate", _evaluate, "roll out a run's skills, measure them and draw their paths")
     evaluate.add_argument("run", type=Path, help="e.g. results/point/disk/seed0")
     _add_config(evaluate)
+
+    play = command("play", _play, "show a skill in MuJoCo's viewer, or write a video where there is no screen")
+    play.add_argument("run", type=Path, help="e.g. results/point/disk/seed0")
+    play.add_argument("--skill", type=int, default=0, help="its number, from 0: 3 is that of skill03 (default: 0)")
+    play.add_argument("--condition", help="the world it is seen in (default: the environment's first condition)")
+    play.add_argument("--out", type=Path, help="write a video to this file, also where there is a screen")
+    _add_config(play)
+
+    gallery = command("gallery", _gallery, "a page with all skills of an environment that have been measured")
+    gallery.add_argument("results", type=Path, help="an environment's results, e.g. results/point")
+    _add_config(gallery)
 
     track = command("track", _track, "fill MLflow from results on disk; what is there already is left alone")
     track.add_argument("results", type=Path, nargs="?", default=Path("results"))
@@ -218,6 +229,21 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
     _configure_torch(arguments.threads)
     print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
+
+
+def _play(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.video import play_run
+
+    config = load(*arguments.configfile)
+    print(play_run(config, arguments.run, arguments.skill, arguments.condition, arguments.out))
+
+
+def _gallery(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.gallery import build_from_results
+
+    print(build_from_results(load(*arguments.configfile), arguments.results))
 
 
 def _track(arguments: argparse.Namespace) -> None:

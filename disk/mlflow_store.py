@@ -36,6 +36,8 @@ ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors reach the user once, as a TrackingError
     "GIT_PYTHON_REFRESH": "quiet",
 }
+TRAINING = {"mlflow.experimentKind": "custom_model_development"}
+"""Without it MLflow's UI takes an experiment for one with language models, and hides its runs behind other pages."""
 ATTEMPTS = 3
 Status = Literal["RUNNING", "FINISHED", "KILLED"]
 
@@ -136,7 +138,7 @@ class Store:
 
         location = None if self.database is None else (self.database.parent / "mlartifacts" / name).as_uri()
         try:
-            return str(self.client.create_experiment(name, artifact_location=location))
+            return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING))
         except MlflowException:
             found = self._find_experiment(name)  # another process was faster, and servers are not locked
             if found is None:

@@ -8,6 +8,7 @@ beside the trainer, so that a slow or dead server costs training nothing. `disk.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -32,6 +33,7 @@ __all__ = ["Sidecar", "Summary", "TrackingError", "follow", "mirror", "resolve_u
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 HASHES = ("commit", "config_hash", "code_hash")
 SETTINGS = ("skill", "alpha", "beta", "steps")  # of stats.json; the other numbers there are outcomes
+COMMON = ("objective", "sac", "world")  # of a skill's job: what the skills of a chain have in common
 RUN, SKILL = re.compile(r"seed\d+"), re.compile(r"(skill\d{2,})(\.checkpoint)?")
 RETRY = 60.0  # seconds between two tries at most, when MLflow does not answer
 
@@ -224,8 +226,8 @@ def _read_run(run: Path) -> Record:
     curve = run / "progress.csv" if finished else run / "checkpoint" / "progress.csv"
     rows = _rows(curve)
     about: dict[str, Any]
-    if stats:  # a chain: its settings are its skills', and it grows without becoming another run
-        about = {name: stats[-1].get(name) for name in ("commit", "code_hash")}
+    if stats:
+        about = {**_chain(stats, finished), **{name: stats[-1].get(name) for name in ("commit", "code_hash")}}
     else:
         made = {**_metadata(result), **_json(run / "stats.json")}
         about = made if finished else {"job": _json(run / "checkpoint" / "job.json")}
@@ -233,14 +235,18 @@ def _read_run(run: Path) -> Record:
     seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
     artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}
     artefacts |= {f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))}
+    artefacts |= {f"videos/{path.name}": path for path in sorted(run.glob("skills*.mp4")) if _current(path, result)}
+    children, clips = _skills(run), sorted(run.glob("clips/skill*.mp4"))
+    artefacts |= {f"clips/{clip.name}": clip for clip in clips if clip.stem not in children and _current(clip, result)}
+    evaluation = _evaluation(run)
     return Record(
         experiment=place["experiment"],
         key=place["key"],
         name=f"{place['method']}/{run.name}",
         rows=rows,
-        results=_results(_evaluation(run), steps) if finished else {},
+        results={**_results(evaluation, steps), **_by_skill(evaluation), **_chain_curve(run)} if finished else {},
         params={**_flat(about.get("job", {})), **_identity(place)},
-        tags=_tags(about),
+        tags={**_tags(about), "level": "run"},
         artefacts={**artefacts, **({result.name: result} if finished else {})},
         started=_started(seconds, curve, result),
         seconds=seconds,
@@ -257,7 +263,9 @@ def _read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
     about: dict[str, Any] = _json(final / "stats.json") if finished else {"job": _json(live / "job.json")}
     steps = int(about.get("steps") or (rows[-1].step if rows else 0))
     seconds = rows[-1].elapsed if rows else 0.0
-    results = _results([measured for measured in evaluation if measured.skill == number], steps)
+    results = _results(evaluation, steps, number)
+    clip = run / "clips" / f"{name}.mp4"
+    clips = {f"clips/{clip.name}": clip} if _current(clip, run / "skills.safetensors") else {}
     outcomes = {key: value for key, value in about.items() if key not in SETTINGS and _is_number(value)}
     results |= {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
     return Record(
@@ -267,12 +275,30 @@ def _read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
         rows=rows,
         results=results if finished else {},
         params={**_flat(about.get("job", {})), **_flat({key: about.get(key) for key in SETTINGS}), **_identity(place)},
-        tags=_tags(about),
-        artefacts={policy.name: policy} if finished else {},
+        tags={**_tags(about), "level": "skill"},
+        artefacts={policy.name: policy, **clips} if finished else {},
         started=_started(seconds, curve, policy),
         seconds=seconds,
         finished=finished,
     )
+
+
+def _chain(stats: Sequence[Mapping[str, Any]], finished: bool) -> dict[str, Any]:
+    """What a chain's skills have in common. It grows without becoming another run, so its hash is of its first two.
+
+    Of the second, since the first has no diversity reward, and with it no settings of one.
+    """
+    if not finished:
+        return {}
+    first = stats[:2]
+    job = first[-1].get("job", {})
+    digest = hashlib.sha256(" ".join(str(each.get("config_hash")) for each in first).encode()).hexdigest()[:16]
+    return {"job": {name: job[name] for name in COMMON if name in job}, "config_hash": digest}
+
+
+def _current(video: Path, skills: Path) -> bool:
+    """Whether a video is there, and of the skills as they are."""
+    return _modified(video) >= _modified(skills) > 0.0
 
 
 def _finished(product: Path, *curves: Path) -> bool:
@@ -323,17 +349,61 @@ def _evaluation(run: Path) -> list[Measured]:
             ]
     except (OSError, KeyError, TypeError, ValueError):
         return []
-    return [measured for measured in lines if math.isfinite(measured.value)]
+    return lines
 
 
-def _results(evaluation: Iterable[Measured], steps: int) -> dict[str, dict[int, float]]:
-    """Means over skills, by metric and step. A condition `name@step` is a snapshot's: a point of a curve."""
+def _results(evaluation: Sequence[Measured], steps: int, skill: int | None = None) -> dict[str, dict[int, float]]:
+    """Measures of a skill, or their means over all of a run, by metric and step.
+
+    `eval/distance` is that in the first condition, so that runs of all environments can be compared by it; where
+    there are several conditions, `eval/leg2/distance` is that in each. A condition `name@step` is a snapshot's: a
+    point of a curve.
+    """
+    conditions = list(dict.fromkeys(measured.condition.partition("@")[0] for measured in evaluation))
     values: dict[str, dict[int, list[float]]] = {}
     for measured in evaluation:
+        if not math.isfinite(measured.value) or skill not in (None, measured.skill):
+            continue
         condition, _, step = measured.condition.partition("@")
-        curve = values.setdefault(f"eval/{condition}/{measured.metric}", {})
-        curve.setdefault(int(step) if step else steps, []).append(measured.value)
+        names = [f"eval/{measured.metric}"] if condition == conditions[0] else []
+        names += [f"eval/{condition}/{measured.metric}"] if len(conditions) > 1 else []
+        for name in names:
+            values.setdefault(name, {}).setdefault(int(step) if step else steps, []).append(measured.value)
     return {name: {step: fmean(each) for step, each in curve.items()} for name, curve in values.items()}
+
+
+def _by_skill(evaluation: Sequence[Measured]) -> dict[str, dict[int, float]]:
+    """Measures in the first condition as curves over a run's skills, whose number takes the place of the step."""
+    curves: dict[str, dict[int, float]] = {}
+    for measured in evaluation:
+        if measured.condition == evaluation[0].condition and measured.skill >= 0 and math.isfinite(measured.value):
+            curves.setdefault(f"by_skill/{measured.metric}", {})[measured.skill] = measured.value
+    return curves
+
+
+def _chain_curve(run: Path) -> dict[str, dict[int, float]]:
+    """The curves of a chain's skills as one, over the steps of the whole run; nothing for other runs.
+
+    They are the skills' curves once more, beside which those of methods that learn all skills together can be seen.
+    """
+    try:
+        with (run / "progress.csv").open(newline="") as file:
+            lines = list(csv.DictReader(file))
+    except OSError:
+        return {}
+    curves: dict[str, dict[int, float]] = {}
+    skill, before, last = None, 0, 0
+    for line in lines:
+        own, step = line.pop("skill", None), _number(line.pop(STEP, None))
+        if own is None or not math.isfinite(step):
+            return {}
+        if own != skill:
+            skill, before = own, last
+        last = before + int(step)
+        for name, text in line.items():
+            if not name.startswith("time/") and math.isfinite(value := _number(text)):
+                curves.setdefault(name, {})[last] = value
+    return curves
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -147,12 +147,12 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     assert "beta" not in child.data.params
     assert "sac.target_entropy" not in child.data.params
     assert points(uri, child, "reward/mean") == [(step, float(f"{step / 7:.9g}")) for step in range(100, 1001, 100)]
-    assert child.data.metrics["eval/nominal/distance"] == 2
-    assert "eval/nominal/hausdorff" not in child.data.metrics  # NaN
+    assert child.data.metrics["eval/distance"] == 2
+    assert "eval/hausdorff" not in child.data.metrics  # NaN
     assert child.data.metrics["final/seconds"] == 9.5
-    assert points(uri, parent, "eval/nominal/distance") == [(2000, 1.5)]
-    assert parent.data.metrics["eval/nominal/coverage"] == 7
-    assert parent.data.metrics["eval/nominal/hausdorff"] == 2.5
+    assert points(uri, parent, "eval/distance") == [(2000, 1.5)]
+    assert parent.data.metrics["eval/coverage"] == 7
+    assert parent.data.metrics["eval/hausdorff"] == 2.5
     files = [file.path for file in client(uri).list_artifacts(child.info.run_id)]
     assert files == ["policy.safetensors"]
     (figure,) = client(uri).list_artifacts(parent.info.run_id, "figures")
@@ -163,6 +163,39 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     for path in (root, root / "point", run, run / "skill01"):
         assert str(mirror(path, uri)) == "0 runs, 0 points and 0 artefacts added"
     assert contents(uri) == before
+
+
+def test_runs_of_a_chain_and_of_a_joint_method_compare(root: Path, uri: str) -> None:
+    """Curves over the run's steps, measures by skill, settings, conditions and clips are where they are looked for."""
+    run, joint = write_run(root / "point" / "disk" / "seed0", 2), write_run(root / "point" / "diayn" / "seed0", 0)
+    rows = [row for skill in range(2) for row in [f"{skill},100,1,9,0.5,2", f"{skill},1000,2,9,{skill + 0.25},nan"]]
+    save_text(run / "progress.csv", "\n".join([f"skill,{HEADER}", *rows]) + "\n")
+    save_text(joint / "progress.csv", curve([100, 2000]))
+    lines = ["leg1,0,distance,nan", "leg1,1,distance,3", "leg2,0,distance,5", "leg2,1,distance,7"]
+    save_text(run / "metrics.csv", "\n".join(["condition,skill,metric,value", *lines]) + "\n")
+    for path in (run / "skills.mp4", run / "clips/skill01.mp4", joint / "clips/skill00.mp4"):
+        save_text(path, "a film")
+    mirror(root, uri)
+    found = runs(uri)
+    chain, child, other = (found[f"point/{key}"] for key in ("disk/seed0", "disk/seed0/skill00", "diayn/seed0"))
+    assert points(uri, chain, "reward/mean") == [(100, 0.5), (1000, 0.25), (1100, 0.5), (2000, 1.25)]
+    assert points(uri, chain, "train/critic_loss") == [(100, 2.0), (1100, 2.0)]  # NaN
+    assert [step for step, _ in points(uri, other, "reward/mean")] == [100, 2000]
+    assert chain.data.params["sac.batch_size"] == "32"
+    assert "steps" not in chain.data.params  # which its skills need not have in common
+    assert points(uri, chain, "eval/distance") == points(uri, chain, "eval/leg1/distance") == [(2000, 3.0)]
+    assert points(uri, chain, "eval/leg2/distance") == [(2000, 6.0)]
+    assert points(uri, chain, "by_skill/distance") == [(1, 3.0)]
+    assert "eval/distance" not in child.data.metrics  # NaN there, and never the other condition's
+    assert child.data.metrics["eval/leg2/distance"] == 5
+    assert [each.data.tags["level"] for each in (chain, child, other)] == ["run", "skill", "run"]
+    lists = {key: client(uri).list_artifacts(each.info.run_id, "clips") for key, each in found.items()}
+    clips = {key: [file.path for file in files] for key, files in lists.items()}
+    assert {key: names for key, names in clips.items() if names} == {
+        "point/disk/seed0/skill01": ["clips/skill01.mp4"],
+        "point/diayn/seed0": ["clips/skill00.mp4"],
+    }
+    assert [file.path for file in client(uri).list_artifacts(chain.info.run_id, "videos")] == ["videos/skills.mp4"]
 
 
 def test_files_of_a_real_training(root: Path, uri: str, chain: list[Path]) -> None:
@@ -187,18 +220,18 @@ def test_a_preset_has_experiments_of_its_own_and_joint_methods_no_children(root:
     assert run.data.tags["disk.config_hash"] == "r0"
     assert client(uri).get_experiment(run.info.experiment_id).name == "quick/point"
     assert run.info.status == "FINISHED"
-    assert points(uri, run, "eval/nominal/coverage") == [(0, 7.0)]
+    assert points(uri, run, "eval/coverage") == [(0, 7.0)]
 
 
 def test_what_is_measured_anew_is_shown(root: Path, uri: str) -> None:
     run = write_run(root / "point" / "disk" / "seed0", 1)
     mirror(run, uri)
     save_text(run / "metrics.csv", "condition,skill,metric,value\nnominal,0,distance,5\nnominal@300,-1,distance,4\n")
-    assert mirror(run, uri).points == 3
+    assert mirror(run, uri).points == 4  # the skill's, and the run's: two of its curve, one by skill
     assert mirror(run, uri).points == 0
     parent = runs(uri)["point/disk/seed0"]
-    assert points(uri, parent, "eval/nominal/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
-    assert parent.data.metrics["eval/nominal/distance"] == 5
+    assert points(uri, parent, "eval/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
+    assert parent.data.metrics["eval/distance"] == 5
 
 
 def test_a_batch_that_was_written_in_part_is_completed(root: Path, uri: str) -> None:
@@ -234,10 +267,11 @@ def test_another_training_of_a_skill_is_another_run(root: Path, uri: str) -> Non
     mirror(run, uri)
     first = runs(uri)["point/disk/seed0/skill00"]
     write_skill(run / "skill00", curve(range(150, 1001, 50)), config_hash="c1", alpha=0.9)
-    assert mirror(run, uri).runs == 1
+    assert mirror(run, uri).runs == 2  # the chain that begins with it is another one too
     assert mirror(run, uri).runs == 0
     found = runs(uri)
     assert found["replaced/point/disk/seed0/skill00"].info.run_id == first.info.run_id
+    assert found["point/disk/seed0/skill00"].data.tags["mlflow.parentRunId"] == found["point/disk/seed0"].info.run_id
     assert found["point/disk/seed0/skill00"].data.params["alpha"] == "0.9"
 
 

@@ -339,3 +339,21 @@ def stats_of_runs(wildcards):
         else:
             files.append(f"{run}/stats.json")
     return files
+
+
+# Videos and galleries.
+
+
+def first_condition(wildcards):
+    """The condition that a run's pictures are of, unless another is asked for."""
+    return conditions_of(wildcards.env)[0]
+
+
+def existing_videos(wildcards):
+    """Videos of an environment's runs that there are, with their times.
+
+    A parameter, no input: a gallery is made again when there are others, but never makes one, which needs OpenGL.
+    """
+    root = Path(config.get("pathvars", {}).get("results", "results"), wildcards.env)
+    videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
+    return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]

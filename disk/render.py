@@ -1,0 +1,200 @@
+"""Pictures of MuJoCo worlds, drawn without a screen.
+
+`backend` finds the one of EGL and OSMesa that works here. A `Screen` draws states of one world: from above and
+following the robot where it moves in the plane, x to the right and y up as in the figures, from the side where it
+moves on a line. Shadows, reflections and multisampling are left out, since without a GPU they take most of the
+time; a picture is drawn at twice its size instead and scaled down.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from disk.config import ConfigError
+
+BACKENDS = ("egl", "osmesa")
+HINT = "install one of them, on Debian and Ubuntu: apt-get install libegl1 libgl1-mesa-dri (EGL) or libosmesa6 (OSMesa)"
+SIZE = (320, 240)
+"""Width and height of a picture."""
+OVERSAMPLING = 2
+DEAD = (0.88, 0.0, 0.17, 1.0)
+"""Of limbs whose actuators do nothing, as in the figures of worlds."""
+_TRY = """
+import sys, importlib, mujoco
+context = importlib.import_module("mujoco." + sys.argv[1]).GLContext(8, 8)
+context.make_current()
+mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_100)
+"""
+
+
+class RenderError(RuntimeError):
+    """Nothing can be drawn on this machine; the message says what to install."""
+
+
+@functools.cache
+def backend() -> str:
+    """What MuJoCo can draw with here: MUJOCO_GL if it is set, otherwise the first that works.
+
+    Each is tried in a process of its own: a failed one leaves PyOpenGL unusable, and some drivers crash.
+    """
+    asked = os.environ.get("MUJOCO_GL", "").strip().lower()
+    if platform.system() != "Linux":
+        return asked or ("cgl" if platform.system() == "Darwin" else "glfw")
+    reasons = []
+    os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's; it would take all cores for a job of one thread
+    for name in [asked] if asked in (*BACKENDS, "glfw") else BACKENDS:
+        environment = {key: value for key, value in os.environ.items() if key != "PYOPENGL_PLATFORM"}
+        tried = subprocess.run(
+            [sys.executable, "-c", _TRY, name],
+            env={**environment, "MUJOCO_GL": name},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if tried.returncode == 0:
+            return name
+        reasons.append(f"{name}: {(tried.stderr.strip().splitlines() or ['crashed'])[-1]}")
+    raise RenderError(f"no way to draw without a screen works here; {HINT}. Tried {'; '.join(reasons)}")
+
+
+def model_of(env: Any) -> tuple[Any, Any]:
+    """Model and data of a MuJoCo environment; any other is refused."""
+    import mujoco
+
+    model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
+    if not isinstance(model, mujoco.MjModel):
+        raise ConfigError(f"{env.world.id}: is not a MuJoCo environment: only those can be rendered and played")
+    return model, data
+
+
+class Screen:
+    """Draws states of one world. Changes the looks of its model, so give it a world of its own."""
+
+    def __init__(self, env: Any, size: tuple[int, int] = SIZE) -> None:
+        import mujoco
+
+        self.model, self.data = model_of(env)
+        self._size = size
+        width, height = OVERSAMPLING * size[0], OVERSAMPLING * size[1]
+        _dress(self.model, env)
+        self.model.vis.global_.offwidth, self.model.vis.global_.offheight = width, height
+        self.model.vis.quality.offsamples = 0
+        self.model.vis.quality.shadowsize = 0
+        # Not mujoco.Renderer: that draws with what MUJOCO_GL was when mujoco was first imported.
+        self._gl = importlib.import_module(f"mujoco.{backend()}").GLContext(width, height)
+        self._gl.make_current()
+        self._context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._scene = mujoco.MjvScene(self.model, maxgeom=2000)
+        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            self._scene.flags[flag] = 0
+        self._camera = camera_of(env)
+        self._floor = _floor(self.model)
+        self._pixels = np.empty((height, width, 3), dtype=np.uint8)
+
+    def close(self) -> None:
+        self._context.free()
+        self._gl.free()
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def draw(self, qpos: np.ndarray, trail: Sequence[np.ndarray] = (), colour: Sequence[float] = DEAD) -> Any:
+        """A Pillow image of the state `qpos`, with a trail through points of the plane (x, y)."""
+        import mujoco
+        from PIL import Image
+
+        self.data.qpos[:] = qpos
+        mujoco.mj_forward(self.model, self.data)
+        place = self.data.subtree_com[1]
+        self._camera.lookat[:] = [place[0], place[1], self._camera.lookat[2]]
+        everything = mujoco.mjtCatBit.mjCAT_ALL
+        mujoco.mjv_updateScene(self.model, self.data, mujoco.MjvOption(), None, self._camera, everything, self._scene)
+        self._add_trail([*trail, place[:2]], colour)
+        view = mujoco.MjrRect(0, 0, self._pixels.shape[1], self._pixels.shape[0])
+        self._gl.make_current()
+        mujoco.mjr_render(view, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, view, self._context)
+        return Image.fromarray(self._pixels[::-1]).resize(self._size, Image.Resampling.BOX)
+
+    def _add_trail(self, points: Sequence[np.ndarray], colour: Sequence[float]) -> None:
+        import mujoco
+
+        width = 0.008 * self._camera.distance
+        for start, end in pairwise(points):
+            if self._scene.ngeom >= self._scene.maxgeom:
+                return
+            geom = self._scene.geoms[self._scene.ngeom]
+            kind = mujoco.mjtGeom.mjGEOM_CAPSULE
+            rgba = np.asarray(colour, dtype=np.float32)
+            mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), rgba)
+            mujoco.mjv_connector(geom, kind, width, [*start, self._floor + width], [*end, self._floor + width])
+            geom.emission = 0.25
+            self._scene.ngeom += 1
+
+
+def camera_of(env: Any) -> Any:
+    """A camera on the robot: from above, or from the side where its position is a number."""
+    import mujoco
+
+    model, data = model_of(env)
+    mujoco.mj_forward(model, data)
+    own = model.body_rootid[model.geom_bodyid] == model.body_rootid[1]
+    reach = np.linalg.norm(data.geom_xpos - data.subtree_com[1], axis=1) + model.geom_rbound
+    near = 4.5 * max(1.3, float(max(reach[own], default=0.0)))  # a small robot is to be seen moving
+    things = np.linalg.norm(data.xpos[1:, :2], axis=1)[(model.body_rootid != model.body_rootid[1])[1:]]
+    camera = mujoco.MjvCamera()
+    camera.distance = min(max(near, 1.7 * float(min(things, default=0.0))), 3.0 * near)  # blocks, if not too far off
+    camera.azimuth = 90.0  # x to the right
+    camera.elevation = -12.0 if len(env.world.position.entries) == 1 else -89.0
+    camera.lookat[:] = data.subtree_com[1]
+    return camera
+
+
+def _floor(model: Any) -> float:
+    from disk.envs.evolution import floor_of
+
+    return floor_of(model)
+
+
+def _dress(model: Any, env: Any) -> None:
+    """A pale floor that does not end, and dead limbs in a colour of their own."""
+    import mujoco
+
+    from disk.envs.evolution import Evolving
+
+    for geom in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
+        material = model.geom_matid[geom]
+        model.geom_size[geom, :2] *= 10.0  # in contacts planes have no end anyway
+        if material >= 0:
+            model.mat_texrepeat[material] *= 10.0
+            model.mat_specular[material] = 0.0
+            texture = model.mat_texid[material, mujoco.mjtTextureRole.mjTEXROLE_RGB]
+            if texture >= 0:
+                size = model.tex_width[texture] * model.tex_height[texture] * model.tex_nchannel[texture]
+                part = slice(model.tex_adr[texture], model.tex_adr[texture] + size)
+                shade = model.tex_data[part].astype(float)
+                model.tex_data[part] = 214 + 24 * (shade - shade.min()) / max(1.0, np.ptp(shade))
+        model.geom_rgba[geom] = (1.0, 1.0, 1.0, 1.0)
+    if not isinstance(env.env, Evolving):
+        return
+    for actuator in np.flatnonzero(env.env.control_scale == 0.0):
+        joint = model.actuator_trnid[actuator, 0]
+        if model.actuator_trntype[actuator] != mujoco.mjtTrn.mjTRN_JOINT:
+            continue
+        if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE:  # a slide moves the whole robot, and is no limb
+            geoms = model.geom_bodyid == model.jnt_bodyid[joint]
+            model.geom_rgba[geoms], model.geom_matid[geoms] = DEAD, -1

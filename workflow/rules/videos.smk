@@ -1,0 +1,70 @@
+# Videos need OpenGL, so they are no part of `rule all`; the gallery is, and shows paths where there are no clips.
+
+
+rule video:
+    """All skills of a run in one video, and a clip of each, in the environment's first condition."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    output:
+        video="<results>/{env}/{method}/seed{seed}/skills.mp4",
+        clips=directory("<results>/{env}/{method}/seed{seed}/clips"),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/video.log",
+    params:
+        job=evaluation_job,
+        label="{method}, seed {seed}",
+    shell:
+        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+        " > {log:q} 2>&1"
+
+
+rule video_in_condition:
+    """The same in another condition."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    output:
+        video="<results>/{env}/{method}/seed{seed}/skills.{condition}.mp4",
+        clips=directory("<results>/{env}/{method}/seed{seed}/clips.{condition}"),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/video.{condition}.log",
+    params:
+        job=evaluation_job,
+        label="{method}, seed {seed}, {condition}",
+    shell:
+        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+        " > {log:q} 2>&1"
+
+
+rule gallery:
+    """A page with every skill of an environment: numbers, paths, and the clips that there are."""
+    input:
+        metrics=of_all_runs("metrics.csv"),
+        rollouts=first_rollouts,
+    output:
+        "<results>/{env}/gallery/index.html",
+    log:
+        "<logs>/{env}/gallery.log",
+    params:
+        job=evaluation_job,
+        condition=first_condition,
+        videos=existing_videos,
+        chains=" ".join(INCREMENTAL),
+    shell:
+        "python workflow/scripts/gallery.py {params.job:q} {params.condition:q} {params.chains:q} {output:q}"
+        " {input.metrics:q} > {log:q} 2>&1"
+
+
+rule videos:
+    """Videos of every run in the configuration."""
+    input:
+        [
+            f"<results>/{env}/{method}/seed{seed}/skills.mp4"
+            for env in environments()
+            for method, seed in runs_of(env)
+        ],
+
+
+rule galleries:
+    """The gallery of every environment in the runs."""
+    input:
+        collect("<results>/{env}/gallery/index.html", env=environments()),

@@ -1,0 +1,11 @@
+"""gallery.py JOB CONDITION CHAINS PAGE METRICS..."""
+
+import sys
+from pathlib import Path
+
+from disk.config import EvaluationJob
+from disk.gallery import build
+
+job, condition, chains, page, *metrics = sys.argv[1:]
+runs = [Path(path).parent for path in metrics]
+print(build(EvaluationJob.model_validate_json(job), condition, chains.split(), runs, Path(page)))
