@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shlex
+import socket
 import sys
 from pathlib import Path
 
@@ -28,9 +29,10 @@ os.environ.update(
         }
     )
 )
-# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated.
+# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated. SLURM sends
+# SIGTERM to all processes of a job: the shell must outlive its trainer, or SLURM kills that before it has saved.
 shell.prefix(
-    f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
+    f'set -euo pipefail; trap : TERM; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
 )
 
 ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
@@ -73,18 +75,19 @@ def forget_dead_controllers():
     """
     folder = Path(".snakemake/locks")
     folder.mkdir(parents=True, exist_ok=True)
-    alive = (folder / "alive").open("a")
+    alive = (folder / "alive").open("a+")  # NFS wants it readable for a shared lock
     try:
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in folder.glob("[0-9]*.lock"):
+        for left in [*folder.glob("[0-9]*.lock"), *folder.glob("alive-*")]:
             left.unlink()
     except BlockingIOError:
         pass  # another controller is at work: Snakemake's locks decide what this one may do
     fcntl.flock(alive, fcntl.LOCK_SH)
-    os.environ.update(
-        DISK_CONTROLLER=os.path.abspath(alive.name)
-    )  # by which a trainer knows that it is orphaned
-    return alive
+    # One of its own too, by which a trainer knows that it is orphaned, even when a later controller is at work.
+    own = (folder / f"alive-{socket.gethostname()}-{os.getpid()}").open("a+")
+    fcntl.flock(own, fcntl.LOCK_EX)
+    os.environ.update(DISK_CONTROLLER=os.path.abspath(own.name))
+    return alive, own
 
 
 if workflow.is_main_process and not workflow.dryrun:
@@ -265,3 +268,96 @@ def runs_label(wildcards):
     return ", ".join(
         f"{m} × {sum(1 for name, _ in runs if name == m)}" for m in methods
     )
+
+
+# What jobs ask a cluster for. Resources are no reason to run anything again, so all of this may change at any time.
+
+
+def memory_of(job):
+    """A resource function: megabytes that the training asks for, half as many again with each retry."""
+
+    def asked(wildcards, attempt):
+        return _asked(wildcards, job, attempt)[0]
+
+    return asked
+
+
+def minutes_of(job):
+    """The same of its walltime."""
+
+    def asked(wildcards, attempt):
+        return _asked(wildcards, job, attempt)[1]
+
+    return asked
+
+
+def _asked(wildcards, job, attempt):
+    from disk import resources
+
+    w, runtime = wildcards, CONFIG.runtime
+    if not workflow.is_main_process:
+        return (
+            1000,
+            60,
+        )  # on the node the request has been granted: no need to build the world once more
+    if job is skill_job:
+        needed = CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill))
+        inherits = range(needed.skill) if needed.replay_keep is not None else []
+        earlier = [CONFIG.steps_of(w.env, w.method, skill) for skill in inherits]
+    else:
+        needed, earlier = CONFIG.joint_job(w.env, w.method, int(w.seed)), []
+    size = resources.size_of(needed.world)
+    return (
+        resources.memory_mb(needed, earlier, size, runtime, attempt),
+        resources.minutes(needed, size, runtime, attempt),
+    )
+
+
+def gpus(wildcards):
+    """GPUs of a training: one where the configuration says so."""
+    return int(CONFIG.runtime.device.startswith("cuda"))
+
+
+def tend_slurm():
+    """Two things that the SLURM plugin, version 2.8, has no options for, set before it runs.
+
+    It waits longer with every look that finds nothing finished, up to three minutes, which each link of a chain
+    would pay for: half a minute at most. And it waits for ever for a job that was preempted and cancelled: counted
+    as cancelled, it is submitted again. A job that is requeued is not affected: it is pending, not preempted.
+    """
+    import snakemake_executor_plugin_slurm as plugin
+
+    seconds = plugin.Executor.next_seconds_between_status_checks
+    query = plugin.query_job_status
+
+    async def query_job_status(*arguments):
+        found, duration = await query(*arguments)
+        preempted = {
+            name for name, state in (found or {}).items() if state == "PREEMPTED"
+        }
+        return found and {**found, **dict.fromkeys(preempted, "CANCELLED")}, duration
+
+    plugin.query_job_status = query_job_status
+    plugin.Executor.next_seconds_between_status_checks = seconds.getter(
+        lambda executor: min(seconds.fget(executor), 30)
+    )
+
+
+def check_slurm():
+    """Say in a line what is missing, instead of failing at the first submission."""
+    import shutil
+
+    if "slurm" in workflow.executor_plugin.executor.__module__ and not shutil.which(
+        "sbatch"
+    ):
+        raise WorkflowError(
+            "--profile slurm: there is no sbatch on this machine. Run it where SLURM is, on a login node; here: --cores 2"
+        )
+
+
+if workflow.is_main_process:
+    tend_slurm()
+
+
+onstart:
+    check_slurm()
