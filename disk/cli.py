@@ -165,7 +165,18 @@ def _equipped(runtime: Any, threads: int) -> Iterator[None]:
             os.environ["DISK_SCRATCH"] = os.path.expandvars(runtime.scratch)
             os.environ["DISK_SCRATCH_MINUTES"] = str(runtime.scratch_minutes)
         _configure_torch(threads)
+        if runtime.device.startswith("cuda"):
+            _check_cuda(runtime.device)
         yield
+
+
+def _check_cuda(device: str) -> None:
+    import torch
+
+    from disk.config import ConfigError
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"runtime.device: {device!r}, but torch {torch.__version__} finds no GPU that it can use")
 
 
 def _mirrored(out: Path, tracking: Any) -> AbstractContextManager[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from disk.config import JointJob, Runtime, SkillJob
 from disk.settings import Dads, Diayn, Metra
@@ -17,7 +18,9 @@ from disk.worlds import World
 
 MARGIN = 1.5
 """What is asked for over what is expected."""
-PROCESS_MB = 330.0
+LEAST_MINUTES = 3.0
+"""Nobody gains from less, and a node may be slow to begin."""
+PROCESS_MB = 350.0
 """A trainer before it has any data: Python, torch, MuJoCo."""
 CUDA_MB = 2500.0
 """What CUDA adds to it on the host."""
@@ -71,8 +74,8 @@ def expected_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, cuda: 
     row = 4 * (2 * size.observation + size.action + size.sigma + 4)  # bytes of a transition, with a label
     own = job.steps or 0
     held = min(job.replay_capacity or 0, own + sum(earlier))
-    # A skill's own transitions are written as one file at the end, and an earlier skill's read as one: three copies.
-    passing = 3 * max([own if isinstance(job, SkillJob) else 0, *earlier])
+    # A skill's own transitions are written as one file at the end, with three to four copies on the way.
+    passing = max([3.8 * own if isinstance(job, SkillJob) else 0.0, *map(float, earlier)])
     policies = job.skills if isinstance(job, JointJob) and job.policies == "independent" else 1
     return PROCESS_MB + CUDA_MB * cuda + row * (held + passing) / 1e6 + policies * _policy_mb(job, size)
 
@@ -122,7 +125,7 @@ def _latents(job: SkillJob | JointJob) -> int:
 
 
 def _products(widths: list[int]) -> int:
-    return sum(before * after for before, after in zip(widths, widths[1:], strict=False))
+    return sum(before * after for before, after in pairwise(widths))
 
 
 def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
@@ -133,7 +136,8 @@ def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime:
 
 def minutes(job: SkillJob | JointJob, size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """Walltime to ask for; where a cluster gives less, the rest is left to the retries, which go on from there."""
-    wanted = math.ceil(MARGIN * _more(attempt) * expected_seconds(job, size) / runtime.speed / 60.0)
+    seconds = MARGIN * expected_seconds(job, size) / runtime.speed
+    wanted = math.ceil(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES))
     return min(wanted, runtime.longest_minutes or wanted)
 
 
@@ -149,5 +153,3 @@ def _more(attempt: int) -> float:
 
 def _rounded(value: float, unit: int) -> int:
     return unit * math.ceil(value / unit)
-
-

@@ -65,6 +65,7 @@ class Scratch:
         self._next = time.monotonic() + 60.0 * self._minutes
 
     def remove(self) -> None:
+        self._unsaved = False
         shutil.rmtree(self.local, ignore_errors=True)
 
 

@@ -361,3 +361,18 @@ if workflow.is_main_process:
 
 onstart:
     check_slurm()
+
+
+def limit_gpu_jobs():
+    """As many trainings at a time as there are places on this machine's GPUs; `--resources gpu=N` says otherwise."""
+    import disk.devices
+
+    room = CONFIG.runtime.gpu_jobs_per_device * len(disk.devices.devices())
+    workflow.global_resources.setdefault(
+        "gpu", max(room, 1)
+    )  # without a GPU, a training says so
+
+
+here = workflow.resource_settings.nodes is None
+if workflow.is_main_process and here and CONFIG.runtime.device.startswith("cuda"):
+    limit_gpu_jobs()
