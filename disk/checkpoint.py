@@ -20,6 +20,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -154,7 +155,14 @@ class Checkpoint:
             self._scratch.saved()
 
     def remove(self) -> None:
-        """The training is done and its outputs are in place."""
+        """The training is done and its outputs are in place.
+
+        In a SLURM job it stays until `clear_finished`: the job can still be killed before Snakemake knows of its end,
+        which then deletes the outputs and starts the job again. With the checkpoint that costs seconds.
+        """
+        if "SLURM_JOB_ID" in os.environ:
+            self.close()
+            return
         self._clear()
         self._lease.path.unlink()
         with suppress(OSError):  # somebody who waited has put a lease of its own there
@@ -177,6 +185,18 @@ class Checkpoint:
             for path in folder.iterdir():
                 if path.name != "lease":
                     path.unlink()
+
+
+def clear_finished(outputs: Path) -> None:
+    """Remove a checkpoint that was left beside outputs known to be finished: those of a skill, or of a run."""
+    directory = outputs.with_name(f"{outputs.name}.checkpoint")
+    for state in (directory / "state.safetensors", outputs / "checkpoint/state.safetensors"):
+        with suppress(OSError):  # there is none, or somebody else is removing it
+            if state.stat().st_mtime_ns > (outputs / "stats.json").stat().st_mtime_ns:
+                continue  # of a training since
+            with (state.parent / "lease").open("r+") as lease:
+                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(state.parent)
 
 
 def stamp(job: str, inputs: Mapping[str, str]) -> str:

@@ -193,8 +193,11 @@ def _train_skill(arguments: argparse.Namespace) -> None:
     runtime, tracking = _settings()
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
     with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
+        from disk.checkpoint import clear_finished
         from disk.train import learn_skill
 
+        for policy in arguments.earlier:
+            clear_finished(policy.parent)
         learn_skill(job, [policy.parent for policy in arguments.earlier], out, runtime)
 
 

@@ -24,11 +24,11 @@ PROCESS_MB = 350.0
 """A trainer before it has any data: Python, torch, MuJoCo."""
 CUDA_MB = 2500.0
 """What CUDA adds to it on the host."""
-START_SECONDS = 30.0
+START_SECONDS = 40.0
 """Snakemake on the node, twice, and a trainer up to its first step."""
-UPDATE_SECONDS = 0.6e-3
+UPDATE_SECONDS = 1.0e-3
 """An update of networks that cost nothing."""
-PRODUCT_SECONDS = 0.16e-9
+PRODUCT_SECONDS = 0.19e-9
 """A multiplication in them, for each transition of the batch, forwards and backwards through all networks."""
 STEP_SECONDS = 0.35e-3
 """A step of a world that costs nothing: acting, storing, the curve."""

@@ -72,6 +72,7 @@ class Scratch:
 def _copy(source: Path, target: Path) -> None:
     with source.open("rb") as file, whole(target) as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
+    shutil.copystat(source, target)  # by its time it is told whether a curve or the outputs are newer
 
 
 def _append_new(source: Path, target: Path) -> None:

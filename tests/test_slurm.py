@@ -156,9 +156,43 @@ def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_r
     for name, path in local.items():
         assert (node.project / "results" / name).read_bytes() == path.read_bytes(), name
     assert "TIMEOUT" in said(tmp_path / "first.log") + said(tmp_path / "second.log")
-    assert "started over" not in "".join(said(path) for path in log.rglob("*.log"))
     assert not list(node.project.rglob("*checkpoint/*")), "finished trainings leave nothing behind"
 
 
 def said(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.slow
+def test_without_slurm_a_dry_run_plans_and_a_real_one_says_what_is_missing(tmp_path: Path) -> None:
+    for name in ("workflow", "config", "profiles", "Snakefile"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    (tmp_path / "slurm").symlink_to("profiles/slurm")
+    (tmp_path / "bin").mkdir()
+    for program in ("bash", "sh", "which"):
+        (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
+    environment = {**os.environ, "PATH": str(tmp_path / "bin"), "PYTHONPATH": str(PROJECT)}
+
+    def snakemake(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    code, output = snakemake("-n", "results/ant_broken/hausdorff.csv")
+    assert code == 0, output
+    assert "train_skill            60" in output
+    code, output = snakemake("results/ant/disk/seed0/skill00/policy.safetensors")
+    assert code != 0
+    assert [line for line in output.splitlines() if "no sbatch here" in line] == [
+        "--profile slurm: there is no sbatch here. Run it on a login node of a cluster, or with --cores 2 instead"
+    ]
+    assert "Traceback" not in output
+    assert not (tmp_path / "results").exists()

@@ -5,9 +5,9 @@
 #SBATCH --signal=B:TERM@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=logs/slurm/%x-%j.log
+#SBATCH --output=in-one-allocation.%j.log
 # A whole target in one allocation, so that a chain of fifty short skills waits in the queue once and not fifty times:
-#   mkdir -p logs/slurm && sbatch profiles/slurm/in-one-allocation.sh results/hopper/hausdorff.csv
+#   sbatch profiles/slurm/in-one-allocation.sh results/hopper/hausdorff.csv
 # From the project's root; options of sbatch come before the script, arguments of Snakemake after it. Two minutes
 # before its time is up the trainings save, and the job puts itself back into the queue, until the target is done.
 set -uo pipefail

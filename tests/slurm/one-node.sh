@@ -11,10 +11,10 @@ port=${SLURM_NODE_PORT:-16817}
 export SLURM_CONF=$dir/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 
 if [ "$command" = stop ]; then
-  timeout 10 scancel --user="$(id -un)" 2> /dev/null || true
+  pids=$(cat "$dir"/{slurmd,slurmctld,munged}.pid 2> /dev/null) || true
+  timeout 10 scancel --full --signal=KILL --user="$(id -un)" 2> /dev/null || true
   timeout 10 scontrol shutdown > /dev/null 2>&1 || true
-  for name in slurmd slurmctld munged; do
-    pid=$(cat "$dir/$name.pid" 2> /dev/null) || continue
+  for pid in $pids; do
     for _ in $(seq 50); do kill "$pid" 2> /dev/null || break; sleep 0.1; done
     kill -9 "$pid" 2> /dev/null || true
   done
@@ -63,7 +63,7 @@ END
 # Snakemake's job step plugin removes SLURM_CONF, which a cluster has in /etc, before it calls srun.
 printf '#!/bin/sh\nSLURM_CONF="%s" exec "%s" "$@"\n' "$SLURM_CONF" "$(command -v srun)" > "$dir/bin/srun"
 chmod +x "$dir/bin/srun"
-slurmctld >&2
+slurmctld -c >&2
 slurmd >&2
 for _ in $(seq 300); do
   [ "$(timeout 5 sinfo -h -p main -o %t 2> /dev/null)" = idle ] && break

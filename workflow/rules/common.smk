@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
@@ -31,9 +32,10 @@ os.environ.update(
 )
 # `python` in a rule is the one that Snakemake runs under, also where its environment is not activated. SLURM sends
 # SIGTERM to all processes of a job: the shell must outlive its trainer, or SLURM kills that before it has saved.
-shell.prefix(
-    f'set -euo pipefail; trap : TERM; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
-)
+# In a container, `python` is the container's.
+OWN_PATH = f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
+contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+shell.prefix("set -euo pipefail; trap : TERM; " + ("" if contained else OWN_PATH))
 
 ENV_FILES = ["hausdorff.csv", "summary.csv", "trajectories.svg", "hausdorff.svg"]
 EVOLVING_FILES = ["forgetting.csv", "forgetting.svg"]
@@ -351,7 +353,7 @@ def check_slurm():
         "sbatch"
     ):
         raise WorkflowError(
-            "--profile slurm: there is no sbatch on this machine. Run it where SLURM is, on a login node; here: --cores 2"
+            "--profile slurm: there is no sbatch here. Run it on a login node of a cluster, or with --cores 2 instead"
         )
 
 
@@ -359,8 +361,22 @@ if workflow.is_main_process:
     tend_slurm()
 
 
+def clear_checkpoints():
+    """Remove what trainings in SLURM jobs have left until their end was known."""
+    from disk.checkpoint import clear_finished
+
+    root = Path(CONFIG.pathvars.get("results", "results"))
+    for found in root.glob("*/*/seed*/*checkpoint"):
+        run = found.name == "checkpoint"
+        clear_finished(found.parent if run else found.with_suffix(""))
+
+
 onstart:
     check_slurm()
+
+
+onsuccess:
+    clear_checkpoints()
 
 
 def limit_gpu_jobs():
