@@ -3,8 +3,8 @@
     python benchmarks/requests.py results/laptop logs/laptop/benchmarks
 
 Memory is the largest resident set. Time is CPU time, which is what a training takes on a core of its own; a clock would
-also count the other jobs of a shared machine. `--steps 20000` says what skills of so many steps would have come to, from
-the time a step took, for measurements that were cut short.
+also count the other jobs of a shared machine. `--steps 20000` says what skills of so many steps would have come to,
+from the time a step took, for measurements that were cut short.
 """
 
 from __future__ import annotations

@@ -309,6 +309,15 @@ def _asked(wildcards, job, attempt):
     else:
         needed, earlier = CONFIG.joint_job(w.env, w.method, int(w.seed)), []
     size = resources.size_of(needed.world)
+    parts = resources.jobs_needed(needed, size, runtime)
+    if (
+        workflow.resource_settings.nodes
+        and parts > workflow.execution_settings.retries + 1
+    ):
+        raise WorkflowError(
+            f"runtime.longest_minutes: {runtime.longest_minutes}: a training of {needed.steps:,} steps in {w.env} is"
+            f" spread over {parts} jobs: give --retries {parts + 2}, or more minutes"
+        )
     return (
         resources.memory_mb(needed, earlier, size, runtime, attempt),
         resources.minutes(needed, size, runtime, attempt),
