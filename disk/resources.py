@@ -16,8 +16,10 @@ from disk.config import JointJob, Runtime, SkillJob
 from disk.settings import Dads, Diayn, Metra
 from disk.worlds import World
 
-MARGIN = 1.5
+MEMORY_MARGIN = 1.5
 """What is asked for over what is expected."""
+TIME_MARGIN = 1.7
+"""More than of memory: cores differ, and others on the same node take their share of its caches."""
 LEAST_MINUTES = 3.0
 """Nobody gains from less, and a node may be slow to begin."""
 PROCESS_MB = 350.0
@@ -131,12 +133,12 @@ def _products(widths: list[int]) -> int:
 def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """What to ask for, rounded up to whole 100 MB."""
     expected = expected_mb(job, earlier, size, runtime.device.startswith("cuda"))
-    return _rounded(MARGIN * _more(attempt) * expected, 100)
+    return _rounded(MEMORY_MARGIN * _more(attempt) * expected, 100)
 
 
 def minutes(job: SkillJob | JointJob, size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """Walltime to ask for; where a cluster gives less, the rest is left to the retries, which go on from there."""
-    seconds = MARGIN * expected_seconds(job, size) / runtime.speed
+    seconds = TIME_MARGIN * expected_seconds(job, size) / runtime.speed
     wanted = math.ceil(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES))
     return min(wanted, runtime.longest_minutes or wanted)
 
