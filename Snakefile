@@ -15,9 +15,9 @@ pathvars:
     benchmarks="logs/benchmarks",
 
 
-# All rules run in one environment, the one that `make setup` makes. The image is only its base: one with the
-# packages in it comes with cluster support, so do not use --sdm apptainer yet.
-container: "docker://python:3.11-slim"
+# All rules run in one environment, the one that `make setup` makes; with --sdm apptainer in this image, which is built
+# from the Containerfile (docs/clusters.md).
+container: "disk.sif"
 
 
 include: "workflow/rules/common.smk"

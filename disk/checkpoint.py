@@ -9,6 +9,9 @@ the declared outputs of a failed job):
     progress.csv        the training curve so far, for whoever wants to watch
 
 It is stamped with a hash of the job and its inputs, and only continued by the very same job.
+
+With DISK_SCRATCH, a directory on the node's own disk, a training works on a copy there, and `disk.scratch` brings the
+copy back to the shared directory every so often and when the training ends, however it does short of a SIGKILL.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +32,7 @@ from torch import Tensor
 
 from disk.files import ArtefactError, load_tensors, save_tensors
 from disk.replay import Replay, append_rows, read_rows
+from disk.scratch import Scratch
 
 log = logging.getLogger("disk")
 FORMAT = 2
@@ -86,10 +91,14 @@ class Checkpoint:
     """Saves and restores one training. Hold it open for as long as the training runs."""
 
     def __init__(self, directory: Path, stamp: str, replays: int = 1) -> None:
-        self.directory, self.stamp = directory, stamp
+        self.stamp = stamp
         self._lease = Lease(directory)
-        self._state = directory / "state.safetensors"
-        self._rows = [directory / (f"replay{index:02d}.bin" if index else "replay.bin") for index in range(replays)]
+        self._scratch = Scratch.of(directory)  # with the lease in hand: nobody else writes what it copies
+        self.directory = self._scratch.local if self._scratch else directory
+        self._state = self.directory / "state.safetensors"
+        self._rows = [
+            self.directory / (f"replay{index:02d}.bin" if index else "replay.bin") for index in range(replays)
+        ]
         self._saved = [0] * replays  # rows in each of them that the state speaks of
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
@@ -117,8 +126,8 @@ class Checkpoint:
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
         for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
-            with path.open("r+b") as file:
-                file.truncate(4 * replay.columns.width * saved)  # rows that were appended after the last save
+            for each in {path, self._lease.path.with_name(path.name)}:
+                os.truncate(each, 4 * replay.columns.width * saved)  # rows that were appended after the last save
             kept = min(saved, replay.capacity)
             replay.added += saved - kept
             replay.extend(read_rows(path, replay.columns, saved - kept, kept))
@@ -142,22 +151,52 @@ class Checkpoint:
         about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes}
         save_tensors(self._state, tensors, {**meta, **about})
         self._saved = own
+        if self._scratch:
+            self._scratch.saved()
 
     def remove(self) -> None:
-        """The training is done and its outputs are in place."""
+        """The training is done and its outputs are in place.
+
+        In a SLURM job it stays until `clear_finished`: the job can still be killed before Snakemake knows of its end,
+        which then deletes the outputs and starts the job again. With the checkpoint that costs seconds.
+        """
+        if "SLURM_JOB_ID" in os.environ:
+            self.close()
+            return
         self._clear()
         self._lease.path.unlink()
         with suppress(OSError):  # somebody who waited has put a lease of its own there
-            self.directory.rmdir()
+            self._lease.path.parent.rmdir()
         self._lease.release()
+        if self._scratch:
+            self._scratch.remove()
 
     def close(self) -> None:
-        self._lease.release()
+        """Let go of it, for a process that goes on from here."""
+        try:
+            if self._scratch:
+                self._scratch.bring_back()
+                self._scratch.remove()
+        finally:
+            self._lease.release()
 
     def _clear(self) -> None:
-        for path in self.directory.iterdir():
-            if path.name != "lease":
-                path.unlink()
+        for folder in {self.directory, self._lease.path.parent}:
+            for path in folder.iterdir():
+                if path.name != "lease":
+                    path.unlink()
+
+
+def clear_finished(outputs: Path) -> None:
+    """Remove a checkpoint that was left beside outputs known to be finished: those of a skill, or of a run."""
+    directory = outputs.with_name(f"{outputs.name}.checkpoint")
+    for state in (directory / "state.safetensors", outputs / "checkpoint/state.safetensors"):
+        with suppress(OSError):  # there is none, or somebody else is removing it
+            if state.stat().st_mtime_ns > (outputs / "stats.json").stat().st_mtime_ns:
+                continue  # of a training since
+            with (state.parent / "lease").open("r+") as lease:
+                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(state.parent)
 
 
 def stamp(job: str, inputs: Mapping[str, str]) -> str:
@@ -171,14 +210,17 @@ def controller_is_gone() -> bool:
     """Whether the Snakemake that started this training has been killed.
 
     Its successor deletes what an unfinished job has written, finished or not, and starts the job again: with
-    the checkpoint still there, that costs seconds. Controllers hold a lock on the file in DISK_CONTROLLER.
+    the checkpoint still there, that costs seconds. A controller holds a lock on the file in DISK_CONTROLLER, which
+    is its own: a later controller does not stand in for it.
     """
     path = os.environ.get("DISK_CONTROLLER")
     if not path:
         return False
     try:
-        with open(path, "a") as file:
+        with open(path, "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
+    except FileNotFoundError:
+        return os.path.isdir(os.path.dirname(path))  # a later controller has removed what a dead one left
     except OSError:
         return False

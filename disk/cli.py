@@ -12,8 +12,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,30 @@ def _settings() -> tuple[Any, Any]:
     return config.runtime, config.tracking
 
 
+@contextmanager
+def _equipped(runtime: Any, threads: int) -> Iterator[None]:
+    """A place on a GPU where there are any, the node's scratch directory, and torch set up after both are known."""
+    from disk.devices import place
+
+    with place(runtime.device, runtime.gpu_jobs_per_device):
+        if runtime.scratch:
+            os.environ["DISK_SCRATCH"] = os.path.expandvars(runtime.scratch)
+            os.environ["DISK_SCRATCH_MINUTES"] = str(runtime.scratch_minutes)
+        _configure_torch(threads)
+        if runtime.device.startswith("cuda"):
+            _check_cuda(runtime.device)
+        yield
+
+
+def _check_cuda(device: str) -> None:
+    import torch
+
+    from disk.config import ConfigError
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"runtime.device: {device!r}, but torch {torch.__version__} finds no GPU that it can use")
+
+
 def _mirrored(out: Path, tracking: Any) -> AbstractContextManager[Any]:
     if not tracking.enabled:
         return nullcontext()
@@ -176,23 +200,26 @@ def _mirrored(out: Path, tracking: Any) -> AbstractContextManager[Any]:
 
 def _train_skill(arguments: argparse.Namespace) -> None:
     from disk.config import SkillJob
-    from disk.train import learn_skill
 
-    _configure_torch(arguments.threads)
     runtime, tracking = _settings()
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
-    with _mirrored(out, tracking):
+    with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
+        from disk.checkpoint import clear_finished
+        from disk.train import learn_skill
+
+        for policy in arguments.earlier:
+            clear_finished(policy.parent)
         learn_skill(job, [policy.parent for policy in arguments.earlier], out, runtime)
 
 
 def _train_joint(arguments: argparse.Namespace) -> None:
     from disk.config import JointJob
-    from disk.train import learn_jointly
 
-    _configure_torch(arguments.threads)
     runtime, tracking = _settings()
     job, out = JointJob.model_validate_json(arguments.job), arguments.out.parent
-    with _mirrored(out, tracking):
+    with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
+        from disk.train import learn_jointly
+
         learn_jointly(job, out, runtime)
 
 
@@ -207,17 +234,17 @@ def _train(arguments: argparse.Namespace) -> None:
     from disk.runs import results_root, train_run
 
     config = load(*arguments.configfile)
-    _configure_torch(arguments.threads)
     root = arguments.results or results_root(config)
-    run = train_run(
-        config,
-        root,
-        arguments.env,
-        arguments.method,
-        arguments.seed,
-        skills=arguments.skills,
-        watch=lambda out: _mirrored(out, config.tracking),
-    )
+    with _equipped(config.runtime, arguments.threads):
+        run = train_run(
+            config,
+            root,
+            arguments.env,
+            arguments.method,
+            arguments.seed,
+            skills=arguments.skills,
+            watch=lambda out: _mirrored(out, config.tracking),
+        )
     if config.tracking.enabled:
         _mirror(run, config.tracking.uri, lenient=True)
     print(f"{run}: trained. Next: python -m disk evaluate {run}")

@@ -262,3 +262,13 @@ class Runtime(Model):
     """The most that a kill can cost."""
     log_every: PositiveInt
     """Environment steps between two rows of progress.csv."""
+    gpu_jobs_per_device: PositiveInt = 3
+    """Trainings that share a GPU; more wait for a place."""
+    scratch: str | None = None
+    """A directory of the node, say `$TMPDIR`, that checkpoints live on while a training runs. Null: beside results."""
+    scratch_minutes: PositiveFloat = 30.0
+    """How often they are brought back from there."""
+    speed: PositiveFloat = 1.0
+    """How fast a core is, compared with that of docs/performance.md; walltimes are asked for accordingly."""
+    longest_minutes: PositiveInt | None = None
+    """The longest walltime that a cluster gives. A longer skill is trained over several jobs. Null: no limit."""

@@ -17,14 +17,18 @@ class Stopping:
 
 @contextmanager
 def until_signal() -> Iterator[Stopping]:
-    """Let SIGTERM and SIGINT ask for a stop; a second one stops at once."""
+    """Let SIGTERM and SIGINT ask for a stop; a second SIGINT stops at once.
+
+    A second SIGTERM does not: SLURM sends it to every process of a job, and its `srun` passes on another, which
+    would end the training in the middle of its last save. Whoever wants it gone at once has SIGKILL.
+    """
     stopping = Stopping()
     previous: dict[int, Any] = {}
 
     def ask(signum: int, frame: FrameType | None) -> None:
-        stopping.signum = signum
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        stopping.signum = stopping.signum or signum
+        if signal.SIGINT in previous:
+            signal.signal(signal.SIGINT, previous[signal.SIGINT])
 
     try:
         for asked in (signal.SIGTERM, signal.SIGINT):

@@ -28,6 +28,7 @@ from disk.replay import Batch, Columns
 from disk.train import learn_skill
 
 torch.set_num_threads(1)
+os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not
 hypothesis.settings.register_profile("disk", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("disk")
 

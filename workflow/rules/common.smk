@@ -4,10 +4,12 @@ import fcntl
 import json
 import os
 import shlex
+import socket
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
@@ -29,10 +31,12 @@ os.environ.update(
         }
     )
 )
-# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated.
-shell.prefix(
-    f'set -euo pipefail; PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
-)
+# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated. SLURM sends
+# SIGTERM to all processes of a job: the shell must outlive its trainer, or SLURM kills that before it has saved.
+# In a container, `python` is the container's.
+OWN_PATH = f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
+contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+shell.prefix("set -euo pipefail; trap : TERM; " + ("" if contained else OWN_PATH))
 
 ENV_TABLES = ["hausdorff.csv", "summary.csv", "runs.csv"]
 EVOLVING_TABLES = ["forgetting.csv"]
@@ -74,18 +78,19 @@ def forget_dead_controllers():
     """
     folder = Path(".snakemake/locks")
     folder.mkdir(parents=True, exist_ok=True)
-    alive = (folder / "alive").open("a")
+    alive = (folder / "alive").open("a+")  # NFS wants it readable for a shared lock
     try:
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in folder.glob("[0-9]*.lock"):
+        for left in [*folder.glob("[0-9]*.lock"), *folder.glob("alive-*")]:
             left.unlink()
     except BlockingIOError:
         pass  # another controller is at work: Snakemake's locks decide what this one may do
     fcntl.flock(alive, fcntl.LOCK_SH)
-    os.environ.update(
-        DISK_CONTROLLER=os.path.abspath(alive.name)
-    )  # by which a trainer knows that it is orphaned
-    return alive
+    # One of its own too, by which a trainer knows that it is orphaned, even when a later controller is at work.
+    own = (folder / f"alive-{socket.gethostname()}-{os.getpid()}").open("a+")
+    fcntl.flock(own, fcntl.LOCK_EX)
+    os.environ.update(DISK_CONTROLLER=os.path.abspath(own.name))
+    return alive, own
 
 
 if workflow.is_main_process and not workflow.dryrun:
@@ -357,3 +362,134 @@ def existing_videos(wildcards):
     root = Path(config.get("pathvars", {}).get("results", "results"), wildcards.env)
     videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
     return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
+
+
+# What jobs ask a cluster for. Resources are no reason to run anything again, so all of this may change at any time.
+
+
+def memory_of(job):
+    """A resource function: megabytes that the training asks for, half as many again with each retry."""
+
+    def asked(wildcards, attempt):
+        return _asked(wildcards, job, attempt)[0]
+
+    return asked
+
+
+def minutes_of(job):
+    """The same of its walltime."""
+
+    def asked(wildcards, attempt):
+        return _asked(wildcards, job, attempt)[1]
+
+    return asked
+
+
+def _asked(wildcards, job, attempt):
+    from disk import resources
+
+    w, runtime = wildcards, CONFIG.runtime
+    if not workflow.is_main_process:
+        return (
+            1000,
+            60,
+        )  # on the node the request has been granted: no need to build the world once more
+    if job is skill_job:
+        needed = CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill))
+        inherits = range(needed.skill) if needed.replay_keep is not None else []
+        earlier = [CONFIG.steps_of(w.env, w.method, skill) for skill in inherits]
+    else:
+        needed, earlier = CONFIG.joint_job(w.env, w.method, int(w.seed)), []
+    size = resources.size_of(needed.world)
+    parts = resources.jobs_needed(needed, size, runtime)
+    if (
+        workflow.resource_settings.nodes
+        and parts > workflow.execution_settings.retries + 1
+    ):
+        raise WorkflowError(
+            f"runtime.longest_minutes: {runtime.longest_minutes}: a training of {needed.steps:,} steps in {w.env} is"
+            f" spread over {parts} jobs: give --retries {parts + 2}, or more minutes"
+        )
+    return (
+        resources.memory_mb(needed, earlier, size, runtime, attempt),
+        resources.minutes(needed, size, runtime, attempt),
+    )
+
+
+def gpus(wildcards):
+    """GPUs of a training: one where the configuration says so."""
+    return int(CONFIG.runtime.device.startswith("cuda"))
+
+
+def tend_slurm():
+    """Two things that the SLURM plugin, version 2.8, has no options for, set before it runs.
+
+    It waits longer with every look that finds nothing finished, up to three minutes, which each link of a chain
+    would pay for: half a minute at most. And it waits for ever for a job that was preempted and cancelled: counted
+    as cancelled, it is submitted again. A job that is requeued is not affected: it is pending, not preempted.
+    """
+    import snakemake_executor_plugin_slurm as plugin
+
+    seconds = plugin.Executor.next_seconds_between_status_checks
+    query = plugin.query_job_status
+
+    async def query_job_status(*arguments):
+        found, duration = await query(*arguments)
+        preempted = {
+            name for name, state in (found or {}).items() if state == "PREEMPTED"
+        }
+        return found and {**found, **dict.fromkeys(preempted, "CANCELLED")}, duration
+
+    plugin.query_job_status = query_job_status
+    plugin.Executor.next_seconds_between_status_checks = seconds.getter(
+        lambda executor: min(seconds.fget(executor), 30)
+    )
+
+
+def check_slurm():
+    """Say in a line what is missing, instead of failing at the first submission."""
+    import shutil
+
+    if "slurm" in workflow.executor_plugin.executor.__module__ and not shutil.which(
+        "sbatch"
+    ):
+        raise WorkflowError(
+            "--profile slurm: there is no sbatch here. Run it on a login node of a cluster, or with --cores 2 instead"
+        )
+
+
+if workflow.is_main_process:
+    tend_slurm()
+
+
+def clear_checkpoints():
+    """Remove what trainings in SLURM jobs have left until their end was known."""
+    from disk.checkpoint import clear_finished
+
+    root = Path(CONFIG.pathvars.get("results", "results"))
+    for found in root.glob("*/*/seed*/*checkpoint"):
+        run = found.name == "checkpoint"
+        clear_finished(found.parent if run else found.with_suffix(""))
+
+
+onstart:
+    check_slurm()
+
+
+onsuccess:
+    clear_checkpoints()
+
+
+def limit_gpu_jobs():
+    """As many trainings at a time as there are places on this machine's GPUs; `--resources gpu=N` says otherwise."""
+    import disk.devices
+
+    room = CONFIG.runtime.gpu_jobs_per_device * len(disk.devices.devices())
+    workflow.global_resources.setdefault(
+        "gpu", max(room, 1)
+    )  # without a GPU, a training says so
+
+
+here = workflow.resource_settings.nodes is None
+if workflow.is_main_process and here and CONFIG.runtime.device.startswith("cuda"):
+    limit_gpu_jobs()

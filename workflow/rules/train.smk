@@ -21,6 +21,10 @@ rule train_skill:
     wildcard_constraints:
         method="|".join(INCREMENTAL),
     threads: CONFIG.threads
+    resources:
+        mem_mb=memory_of(skill_job),
+        runtime=minutes_of(skill_job),
+        gpu=gpus,
     params:
         job=skill_job,
     shell:
@@ -59,6 +63,10 @@ rule train_joint:
     wildcard_constraints:
         method="|".join(JOINT),
     threads: CONFIG.threads
+    resources:
+        mem_mb=memory_of(joint_job),
+        runtime=minutes_of(joint_job),
+        gpu=gpus,
     params:
         job=joint_job,
     shell:

@@ -1,0 +1,157 @@
+"""What a training asks a cluster for: memory and walltime, from its steps, its world and its replay.
+
+The numbers are those of docs/performance.md (one core, one thread) and of the table in docs/clusters.md, which
+`benchmarks/requests.py` prints. A request is what a job is expected to use and a margin; a retry asks for half as much
+again, each time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from disk.config import JointJob, Runtime, SkillJob
+from disk.settings import Dads, Diayn, Metra
+from disk.worlds import World
+
+MEMORY_MARGIN = 1.5
+"""What is asked for over what is expected."""
+TIME_MARGIN = 1.7
+"""More than of memory: cores differ, and others on the same node take their share of its caches."""
+LEAST_MINUTES = 3.0
+"""Nobody gains from less, and a node may be slow to begin."""
+PROCESS_MB = 350.0
+"""A trainer before it has any data: Python, torch, MuJoCo."""
+CUDA_MB = 2500.0
+"""What CUDA adds to it on the host."""
+START_SECONDS = 40.0
+"""Snakemake on the node, twice, and a trainer up to its first step."""
+UPDATE_SECONDS = 1.0e-3
+"""An update of networks that cost nothing."""
+PRODUCT_SECONDS = 0.19e-9
+"""A multiplication in them, for each transition of the batch, forwards and backwards through all networks."""
+STEP_SECONDS = 0.35e-3
+"""A step of a world that costs nothing: acting, storing, the curve."""
+SUBSTEP_SECONDS = 5.0e-6
+"""A step of the simulator, for each degree of freedom."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a world's cost depends on."""
+
+    observation: int
+    action: int
+    sigma: int
+    simulated: int
+    """Steps of the simulator in a step of the world, times its degrees of freedom."""
+
+    @property
+    def step_seconds(self) -> float:
+        return SUBSTEP_SECONDS * self.simulated
+
+
+def size_of(world: World) -> Size:
+    """Build the world once, and look."""
+    return _size_of(world.canonical())
+
+
+@cache
+def _size_of(world: str) -> Size:
+    from disk.envs import make
+
+    env = make(World.model_validate_json(world))
+    base = env.unwrapped
+    model = getattr(base, "model", None)
+    freedom = int(getattr(model, "nv", 20))  # outside MuJoCo: like Ant, to be safe
+    size = Size(env.observation_size, env.action_size, env.sigma_size, freedom * int(getattr(base, "frame_skip", 5)))
+    env.close()
+    return size
+
+
+def expected_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, cuda: bool = False) -> float:
+    """Memory that a training comes to, given the steps of the skills whose transitions it starts with."""
+    row = 4 * (2 * size.observation + size.action + size.sigma + 4)  # bytes of a transition, with a label
+    own = job.steps or 0
+    held = min(job.replay_capacity or 0, own + sum(earlier))
+    # A skill's own transitions are written as one file at the end, with three to four copies on the way.
+    passing = max([3.8 * own if isinstance(job, SkillJob) else 0.0, *map(float, earlier)])
+    policies = job.skills if isinstance(job, JointJob) and job.policies == "independent" else 1
+    return PROCESS_MB + CUDA_MB * cuda + row * (held + passing) / 1e6 + policies * _policy_mb(job, size)
+
+
+def _policy_mb(job: SkillJob | JointJob, size: Size) -> float:
+    """Weights, moments, targets and what an update's gradients go through."""
+    widths = [size.observation + size.action, *job.sac.hidden, 1]
+    weights = _products(widths)
+    return 4 * (20 * weights + 30 * job.sac.batch_size * sum(widths)) / 1e6
+
+
+def expected_seconds(job: SkillJob | JointJob, size: Size) -> float:
+    """Time that a training takes on one core."""
+    if not job.steps:
+        return START_SECONDS
+    skills = job.skill if isinstance(job, SkillJob) else 0
+    looked_at = job.objective.past_states * (1 + skills) if isinstance(job, SkillJob) else 0  # for 𝒯
+    updates, model_updates = _updates_per_step(job)
+    update = updates * _update_seconds(job, size) + model_updates * _model_seconds(job, size)
+    return START_SECONDS + looked_at * size.step_seconds + job.steps * (STEP_SECONDS + size.step_seconds + update)
+
+
+def _updates_per_step(job: SkillJob | JointJob) -> tuple[float, float]:
+    bout = job.sac.iteration
+    if bout is None:
+        return job.sac.updates_per_step, job.sac.updates_per_step
+    return bout.policy_updates / bout.steps, bout.model_updates / bout.steps
+
+
+def _update_seconds(job: SkillJob | JointJob, size: Size) -> float:
+    widths = [size.observation + size.action + _latents(job), *job.sac.hidden, 1]
+    often = (1 + 1 / job.sac.actor_every) / 1.5  # the actor is updated with every second update of the critics
+    return UPDATE_SECONDS + PRODUCT_SECONDS * job.sac.batch_size * _products(widths) * often
+
+
+def _model_seconds(job: SkillJob | JointJob, size: Size) -> float:
+    """An update of what an objective learns, and its reward."""
+    settings = job.objective
+    if not isinstance(settings, Diayn | Dads | Metra):
+        return 0.4e-3  # the nearest neighbours
+    products = _products([size.observation, *settings.hidden, _latents(job) + 1])
+    return UPDATE_SECONDS + 0.7 * PRODUCT_SECONDS * job.sac.batch_size * products * (1 + isinstance(settings, Metra))
+
+
+def _latents(job: SkillJob | JointJob) -> int:
+    return job.skills if isinstance(job, JointJob) and job.policies == "shared" else 0
+
+
+def _products(widths: list[int]) -> int:
+    return sum(before * after for before, after in pairwise(widths))
+
+
+def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
+    """What to ask for, rounded up to whole 100 MB."""
+    expected = expected_mb(job, earlier, size, runtime.device.startswith("cuda"))
+    return _rounded(MEMORY_MARGIN * _more(attempt) * expected, 100)
+
+
+def minutes(job: SkillJob | JointJob, size: Size, runtime: Runtime, attempt: int = 1) -> int:
+    """Walltime to ask for; where a cluster gives less, the rest is left to the retries, which go on from there."""
+    seconds = TIME_MARGIN * expected_seconds(job, size) / runtime.speed
+    wanted = math.ceil(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES))
+    return min(wanted, runtime.longest_minutes or wanted)
+
+
+def jobs_needed(job: SkillJob | JointJob, size: Size, runtime: Runtime) -> int:
+    """How many jobs of the longest walltime a training is spread over."""
+    expected = expected_seconds(job, size) / runtime.speed / 60.0
+    return math.ceil(expected / min(runtime.longest_minutes or math.inf, max(expected, 1.0)))
+
+
+def _more(attempt: int) -> float:
+    return 1.5 ** (attempt - 1)
+
+
+def _rounded(value: float, unit: int) -> int:
+    return unit * math.ceil(value / unit)
