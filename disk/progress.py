@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from disk.files import writing
+
 log = logging.getLogger("disk")
 PENDING = 256
 """Updates whose metrics are kept on the device before they are looked at."""
@@ -105,7 +107,7 @@ class Progress:
         self._sums, self._sigma = np.zeros_like(self._sums), np.zeros_like(self._sigma)
         self._count = self._episodes = self._episode_steps = 0
         self._last_row = step
-        with self.path.open("a" if len(self.lines) > 2 else "w") as file:
+        with writing(self.path), self.path.open("a" if len(self.lines) > 2 else "w") as file:
             file.write("\n".join(self.lines[-1:] if len(self.lines) > 2 else self.lines) + "\n")
         self._bar.note(
             {name: value for name, value in values.items() if name.startswith("reward/") and value is not None}

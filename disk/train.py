@@ -10,31 +10,23 @@ import logging
 import math
 import shutil
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from disk.artefacts import (
-    CHECKED,
-    finished,
-    identity,
-    snapshot_name,
-    writable,
-    write_run,
-    write_skill,
-    write_untrained,
-)
+from disk.artefacts import snapshot_name, writable, write_run, write_skill, write_untrained
 from disk.assemble import Parts, choose_device, joint_parts, skill_parts
-from disk.checkpoint import Checkpoint, controller_is_gone, stamp
+from disk.checkpoint import Checkpoint, Pace, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, Sac, SkillJob
 from disk.envs import Projected
-from disk.files import ArtefactError, save_json, sweep, whole
+from disk.files import ArtefactError, checksum, save_json, sweep, whole
+from disk.integrity import CHECKED, finished, identity, same_chain
 from disk.progress import NotFiniteError, Progress
 from disk.replay import Batch
 from disk.sac import SAC
@@ -59,8 +51,9 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     if len(earlier) != job.skill:
         raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
     writable(out)
-    directory = out.with_name(f"{out.name}.checkpoint")
-    checkpoint = Checkpoint(directory, stamp(job.canonical(), identity(job, earlier)))
+    inputs = identity(job, earlier)
+    same_chain(job, earlier, out.parent)
+    checkpoint = Checkpoint(out.with_name(f"{out.name}.checkpoint"), stamp(job.canonical(), inputs))
     try:
         sweep(out)
         if finished(out, checkpoint.stamp, CHECKED):  # by the process that this one waited for
@@ -68,7 +61,7 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
             return
         training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
         training.to_the_end(job)
-        write_skill(job, training.parts, training.progress, checkpoint.stamp, out)
+        write_skill(job, training.parts, training.progress, checkpoint.stamp, inputs, out)
         if not controller_is_gone():
             checkpoint.remove()
     finally:
@@ -123,18 +116,26 @@ class Training:
             checkpoint.directory / "progress.csv", runtime.log_every, parts.steps, parts.label, device
         )
         self.step = 0
+        self.taken: dict[str, str] = {}
+        """Snapshots in the checkpoint, and their checksums."""
 
     def to_the_end(self, job: SkillJob | JointJob) -> None:
         """Go on from where an earlier process of this job stopped, if one did, and train until the budget is used."""
         sweep(self.checkpoint.directory)
         self.resume()
         save_json(self.checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
-        with until_signal() as stopping:
-            self.run(stopping)
+        try:
+            with until_signal() as stopping:
+                self.run(stopping)
+        except NotFiniteError as error:
+            where = self.checkpoint.directory
+            raise NotFiniteError(
+                f"{where}: {error} If the same command run again ends here too, change a setting."
+            ) from None
 
     def run(self, stopping: Stopping) -> None:
         parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
-        next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+        pace = Pace(60.0 * self.runtime.checkpoint_minutes)
         while self.step < parts.steps:
             turn = self.step % len(self.lanes)
             lane, env = self.lanes[turn], self.lanes[turn].env
@@ -144,6 +145,7 @@ class Training:
             agent, replay = parts.agents[index], parts.replays[index]
             done = replay.added - parts.inherited[index]  # steps that this policy has taken
             action, origin = self._act(agent, lane, obs, seeding=done < sac.seed_steps)
+            _must_be_finite("action", action, self.step)
             seen, _, terminated, truncated, info = env.step(env.to_native(action))
             next_obs = shown(parts.meta, seen, info)
             _must_be_finite("observation", next_obs, self.step)
@@ -170,13 +172,13 @@ class Training:
                         parts.settling.see(self.step, terms)
             self.step += 1
             if self.step in parts.snapshots:
-                parts.skills().save(self._snapshot(self.step))
+                self._take_snapshot()
             if terminated or truncated or self.step == parts.steps:
                 self._stop_if_settled()
                 self._end(lane)
-                if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
+                if pace.due() or stopping.signum or self.step == parts.steps:
                     self._save()
-                    next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+                    pace.saved()
                 if stopping.signum:
                     raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
         self.progress.close()
@@ -239,9 +241,18 @@ class Training:
             if found:
                 log.warning(found)
             return
-        tensors, meta = found
+        try:
+            self._restore(*found)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:  # whole, but made by somebody else
+            raise ArtefactError(
+                f"{self.checkpoint.directory}: is not a checkpoint of this training ({error!r}); delete it and run the "
+                "same command again"
+            ) from error
+        log.info("going on from step %d of %d (%s)", self.step, self.parts.steps, self.checkpoint.directory)
+
+    def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         parts = self.parts
-        self.step = meta["step"]
+        self.step, self.taken = meta["step"], dict(meta["files"])
         self.checkpoint.load_replays(parts.replays)
         for index, agent in enumerate(parts.agents):
             agent.load_state(_part(tensors, _numbered("agent", index)))
@@ -256,7 +267,6 @@ class Training:
             if length:
                 self._rejoin(turn, length)
         self._stop_if_settled()
-        log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
 
     def _save(self) -> None:
         self.progress.check()
@@ -273,16 +283,26 @@ class Training:
             tensors |= {f"{name}/{key}": value for key, value in part.items()}
         lanes = [[lane.episode, 0 if lane.obs is None else lane.length] for lane in self.lanes]
         meta = {"step": self.step, "lanes": lanes, "progress": values}
-        self.checkpoint.save(tensors, meta, parts.replays, parts.inherited)
+        self.checkpoint.save(tensors, meta, parts.replays, parts.inherited, self.taken)
 
     def _snapshot(self, step: int) -> Path:
         """Where a snapshot waits for the end of the training, so that a failed job does not lose it."""
         return self.checkpoint.directory / f"snapshot{step}.safetensors"
 
+    def _take_snapshot(self) -> None:
+        path = self._snapshot(self.step)
+        self.parts.skills().save(path)
+        self.taken[path.name] = checksum(path)
+
     def publish(self, out: Path) -> list[str]:
         """Copy the snapshots to where they belong, and remove those of other settings; the names of the copies."""
         names = {snapshot_name(step): self._snapshot(step) for step in self.parts.snapshots}
         for name, path in names.items():
+            if checksum(path) != self.taken[path.name]:
+                raise ArtefactError(
+                    f"{path}: is damaged: its checksum is {checksum(path)}, expected {self.taken[path.name]}. Delete "
+                    f"{path.parent} and run the same command again"
+                )
             with path.open("rb") as kept, whole(out / name) as file:
                 shutil.copyfileobj(kept, file)
         for other in out.glob("snapshots/*"):
@@ -306,7 +326,7 @@ def plan(done: int, sac: Sac) -> list[tuple[bool, bool]]:
 
 def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
     if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
-        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")
+        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept.")
 
 
 def _numbered(name: str, index: int) -> str:

@@ -11,6 +11,9 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import validate
 
 import disk.config
+import disk.controllers
+import disk.files
+import disk.runs
 
 try:
     CONFIG = disk.config.parse(config)
@@ -87,8 +90,16 @@ def forget_dead_controllers():
     return alive
 
 
+def claim_results():
+    """Refuse results that a Snakemake of another directory is at work on."""
+    try:
+        return disk.controllers.claim(disk.runs.results_root(CONFIG))
+    except disk.files.ArtefactError as error:
+        raise WorkflowError(str(error))
+
+
 if workflow.is_main_process and not workflow.dryrun:
-    ALIVE = forget_dead_controllers()
+    ALIVE, CLAIM = forget_dead_controllers(), claim_results()
 if workflow.is_main_process:
     check_worlds()
 

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-import pandas as pd
-
 from disk import plots
+from disk.tables import read_csv
 
-env, table, summary, figure = sys.argv[1:]
-plots.hausdorff(pd.read_csv(table), pd.read_csv(summary), Path(figure), env=env)
+env, *paths = sys.argv[1:]
+table, summary, figure = map(Path, paths)
+plots.hausdorff(read_csv(table), read_csv(summary), figure, env=env)
