@@ -67,7 +67,7 @@ def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
     path = folder / "visits.npy"
     try:
         states = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError) as error:
         raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
     if states.ndim != 2 or states.shape[1] != sigma_size:
         raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers. {RESTORE}")

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from disk.files import ArtefactError, checksum, load_tensors, save_tensors, writing
+from disk.files import ArtefactError, checksum, inside, load_tensors, save_tensors, writing
 from disk.replay import CHUNK, Replay, append_rows, read_rows
 
 log = logging.getLogger("disk")
@@ -94,7 +94,7 @@ class Checkpoint:
         self.directory, self.stamp = directory, stamp
         self._lease = Lease(directory)
         self._state = directory / "state.safetensors"
-        self._rows = [directory / (f"replay{index:02d}.bin" if index else "replay.bin") for index in range(replays)]
+        self._rows = [_rows_file(directory, index) for index in range(replays)]
         self._forget()
 
     def _forget(self) -> None:
@@ -123,17 +123,10 @@ class Checkpoint:
         """Raise unless this very job has saved all that the state speaks of, and it is as it was."""
         if meta.get("stamp") != self.stamp:
             raise ArtefactError(f"{self.directory} was made with other settings or other earlier skills")
-        if meta.get("format") != FORMAT:
-            raise ArtefactError(f"{self.directory} was saved by another version of this program")
-        for name, expected in meta["files"].items():
-            _same(self.directory / name, checksum(self.directory / name), expected)
-        digests = []
-        for path, size, expected in zip(self._rows, meta["bytes"], meta["digests"], strict=True):
-            if path.stat().st_size < size:
-                raise ArtefactError(f"{path} is shorter than its checkpoint says")
-            digests.append(_digest(path, size))
-            _same(path, digests[-1].hexdigest(), expected)
-        self._saved, self._bytes, self._digests = meta["rows"], meta["bytes"], digests
+        self._digests = verify(self.directory, meta)
+        if len(self._digests) != len(self._rows):
+            raise ArtefactError(f"{self.directory} has {len(self._digests)} replays, expected {len(self._rows)}")
+        self._saved, self._bytes = meta["rows"], meta["bytes"]
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
         for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
@@ -208,6 +201,39 @@ class Pace:
     def saved(self) -> None:
         now = time.monotonic()
         self._saving, self._saved, self._ended = now - self._ended, self._ended, now
+
+
+def verify(directory: Path, meta: Mapping[str, Any]) -> list[Any]:
+    """Raise unless all that a state speaks of is there as it was; the hashes of its replays, to be gone on with."""
+    if meta.get("format") != FORMAT:
+        raise ArtefactError(f"{directory} was saved by another version of this program")
+    for name, expected in meta["files"].items():
+        _same(inside(directory, name), checksum(directory / name), expected)
+    digests = []
+    for index, (size, expected) in enumerate(zip(meta["bytes"], meta["digests"], strict=True)):
+        path = _rows_file(directory, index)
+        if path.stat().st_size < size:
+            raise ArtefactError(f"{path} is shorter than its checkpoint says")
+        digests.append(_digest(path, size))
+        _same(path, digests[-1].hexdigest(), expected)
+    return digests
+
+
+def holder(directory: Path) -> str | None:
+    """Who is training with this checkpoint at this moment; None: nobody."""
+    try:
+        with (directory / "lease").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "another process"
+    except OSError:
+        pass
+    return None
+
+
+def _rows_file(directory: Path, index: int) -> Path:
+    return directory / (f"replay{index:02d}.bin" if index else "replay.bin")
 
 
 def _same(path: Path, found: str, expected: str) -> None:

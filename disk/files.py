@@ -175,6 +175,16 @@ def _fingerprint(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
     return digest.hexdigest()[:16]
 
 
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder whose name comes from another file, which may have been written by anybody."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ArtefactError(
+            f"{folder}: speaks of {name!r}, which is not in it; delete it and run the same command again"
+        )
+    return folder / path
+
+
 def checksum(path: Path) -> str:
     try:
         with path.open("rb") as file:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from disk.config import SkillJob
-from disk.files import ArtefactError, checksum, load_stats
+from disk.files import ArtefactError, checksum, inside, load_stats
 from disk.skills import load
 
 RESTORE = "Restore it, or delete it and run the same command again"
@@ -81,7 +81,7 @@ def _without_nulls(value: Any) -> Any:
 
 def same_checksum(folder: Path, name: str, stats: dict[str, Any]) -> None:
     """Refuse a file that is not the one which its stats.json speaks of."""
-    path, checksums = folder / name, stats.get("checksums")
+    path, checksums = inside(folder, name), stats.get("checksums")
     is_, expected = checksum(path), checksums.get(name) if isinstance(checksums, dict) else None
     if is_ != expected:
         raise ArtefactError(

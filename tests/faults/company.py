@@ -57,7 +57,7 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html>no</html>" * 100)
 
-    do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+    do_GET = do_POST = do_PATCH = _answer
 
     def log_message(self, *_: Any) -> None:
         pass

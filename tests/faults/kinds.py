@@ -1,4 +1,4 @@
-"""The kinds of faults. Each breaks something of a case's run, or runs it in a place that breaks; the rig does the rest."""
+"""The kinds of faults. Each breaks something of a run, or runs it in a place that breaks; the rig does the rest."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import torch
 from conftest import HookedPoint
 from rig import CHAINS, Case, Clock, Ended, Run, attempt, command, ended, kill, spawn
 
+from disk import examine
 from disk.sac import SAC
 
 Kind = Callable[[Case, random.Random], None]
@@ -49,7 +50,7 @@ def kill_any_time(case: Case, rng: random.Random) -> None:
             case.work()
 
         pid, reader = spawn(work)
-        time.sleep(rng.uniform(0.05, 1.0))
+        time.sleep(case.seconds * rng.uniform(0.05, 1.0))
         cost = clock.since()
         kill(pid)
         end = ended(pid, reader)
@@ -115,7 +116,7 @@ def kill_after(case: Case, rng: random.Random) -> None:
 @kind("SIGTERM with a grace period")
 def terminate(case: Case, rng: random.Random) -> None:
     pid, reader = spawn(case.work)
-    time.sleep(rng.uniform(0.1, 1.2))
+    time.sleep(case.seconds * rng.uniform(0.1, 1.0))
     kill(pid, signal.SIGTERM)
     begun = time.monotonic()
     end = ended(pid, reader)
@@ -126,7 +127,7 @@ def terminate(case: Case, rng: random.Random) -> None:
 @kind("SIGTERM, SIGKILL before the grace is over")
 def preempt(case: Case, rng: random.Random) -> None:
     pid, reader = spawn(case.work)
-    time.sleep(rng.uniform(0.1, 1.0))
+    time.sleep(case.seconds * rng.uniform(0.1, 1.0))
     kill(pid, signal.SIGTERM)
     time.sleep(rng.uniform(0.0, 0.05))
     kill(pid)
@@ -136,7 +137,7 @@ def preempt(case: Case, rng: random.Random) -> None:
 @kind("suspended for a while")
 def suspend(case: Case, rng: random.Random) -> None:
     pid, reader = spawn(case.work)
-    time.sleep(rng.uniform(0.1, 0.6))
+    time.sleep(case.seconds * rng.uniform(0.1, 0.8))
     kill(pid, signal.SIGSTOP)
     time.sleep(0.5)
     kill(pid, signal.SIGCONT)
@@ -187,7 +188,7 @@ def full_disk(case: Case, rng: random.Random) -> None:
 @kind("read-only results")
 def read_only(case: Case, rng: random.Random) -> None:
     pid, reader = spawn(case.work)
-    time.sleep(rng.uniform(0.1, 1.0))
+    time.sleep(case.seconds * rng.uniform(0.1, 1.0))
     kill(pid)
     case.note(ended(pid, reader))
     place = case.root.parent
@@ -245,6 +246,14 @@ def _damage(case: Case, rng: random.Random, path: Path, how: str) -> None:
     case.touched.add(name)
 
 
+def _doctor(case: Case) -> str:
+    """What the doctor finds wrong with a tree; it must not fail over it."""
+    runs = [examine.Run(path) for path in examine._runs(case.root)]
+    for run in runs:
+        examine._look_at(run, case.run.config())
+    return "\n".join(fault for run in runs for fault in run.damaged)
+
+
 def _damage_artefact(case: Case, rng: random.Random, how: str) -> None:
     """In a finished run, of which what was made from the damaged file is to be made again."""
     _finished_tree(case, case.root.parent / "reference")
@@ -257,9 +266,7 @@ def _damage_artefact(case: Case, rng: random.Random, how: str) -> None:
         files = [path for path in files if path.suffix != ".sha256"]
     path = rng.choice(sorted(files))
     _damage(case, rng, path, how)
-    from disk.doctor import results
-
-    case.doctor = results(case.run.config(), case.root)
+    case.doctor = _doctor(case)
     if case.touched and path.name not in case.doctor:
         case.detail += " UNSEEN BY DOCTOR"
     relative = path.relative_to(case.root).parts
@@ -299,10 +306,13 @@ def _damage_checkpoint(case: Case, rng: random.Random, how: str) -> None:
         def another() -> None:
             HookedPoint.steps = 0
             HookedPoint.on_step = lambda count, result: (
-                signal.raise_signal(signal.SIGTERM)
-                if count >= stop_after and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-                else None
-            ) or result
+                (
+                    signal.raise_signal(signal.SIGTERM)
+                    if count >= stop_after and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+                    else None
+                )
+                or result
+            )
             command(other, strange)
 
         attempt(another)
@@ -349,10 +359,10 @@ def foreign_skill(case: Case, rng: random.Random) -> None:
 @kind("two trainers on one run")
 def two_trainers(case: Case, rng: random.Random) -> None:
     first = spawn(case.work)
-    time.sleep(rng.uniform(0.0, 0.4))
+    time.sleep(case.seconds * rng.uniform(0.0, 0.4))
     second = spawn(case.work)
     if rng.random() < 0.5:
-        time.sleep(rng.uniform(0.1, 0.8))
+        time.sleep(case.seconds * rng.uniform(0.1, 1.0))
         kill(first[0])
         case.detail = "the first was killed"
     for each in (first, second):
@@ -402,7 +412,7 @@ def clock_jumps(case: Case, rng: random.Random) -> None:
         case.work()
 
     pid, reader = spawn(work)
-    time.sleep(rng.uniform(0.2, 0.8))
+    time.sleep(case.seconds * rng.uniform(0.2, 0.9))
     kill(pid)
     case.note(ended(pid, reader))
     for path in case.root.rglob("*"):

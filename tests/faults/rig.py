@@ -177,6 +177,8 @@ class Case:
     run: Run
     root: Path
     reference: dict[str, Any]
+    seconds: float = 1.0
+    """How long the run takes when nothing happens to it."""
     touched: set[str] = field(default_factory=set)
     """Files that the fault itself has changed."""
     mend: Callable[[], object] | None = None
@@ -232,7 +234,7 @@ class Case:
 
     def _heed(self, message: str) -> str:
         """Do what a refusal says; a complaint if it does not say what."""
-        path = Path(message.split(": ")[0])
+        path = Path(message.split(": ", maxsplit=1)[0])
         told = REMEDY.search(message)
         if not path.is_relative_to(self.root) or told is None:
             return f"UNCLEAR: {message[:300]}"
