@@ -27,7 +27,7 @@ from disk.tracking import Sidecar, TrackingError, mirror
 
 Kind = Callable[[Any, Run, Path], tuple[str, str, str]]
 KINDS: dict[str, Kind] = {}
-MOST = 2
+MOST = 1
 """How many of each a campaign has at most."""
 FASTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "2", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
@@ -86,7 +86,7 @@ def _beside_tracking(campaign: Any, run: Run, place: Path, uri: str) -> Case:
         out = run_directory(case.root, "point", run.method, run.seed)
         with Sidecar(out, uri, 0.0, 0.2):
             case.work()
-            time.sleep(8.0)  # so that the sidecar, which takes seconds to load MLflow, has something to follow
+            time.sleep(6.0)  # so that the sidecar, which takes seconds to load MLflow, has something to follow
 
     case.note(attempt(work))
     return case

@@ -62,7 +62,7 @@ def kill_any_time(case: Case, rng: random.Random) -> None:
 
 def _dying_at_write(case: Case, rng: random.Random, when: str) -> None:
     """SIGKILL around one of the calls that put something on the disk, chosen at random."""
-    number = rng.randint(1, 60)
+    number = rng.randint(1, 45)
 
     def work() -> None:
         left = number
@@ -283,7 +283,7 @@ def _damage_artefact(case: Case, rng: random.Random, how: str) -> None:
 
 def _damage_checkpoint(case: Case, rng: random.Random, how: str) -> None:
     """Of a training that was stopped on its way."""
-    stop_after = rng.randint(20, 250)
+    stop_after = rng.randint(15, 130)
 
     def work() -> None:
         def stop(count: int, result: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -440,7 +440,7 @@ def _raise(result: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @kind("environment raises in mid-episode")
 def environment_raises(case: Case, rng: random.Random) -> None:
-    step = rng.randint(5, 250)
+    step = rng.randint(5, 130)
     hook = _at(step, _raise)
     case.note(attempt(lambda: (hook(), case.work())))
     case.detail = f"at step {step}" + case.detail
@@ -448,7 +448,7 @@ def environment_raises(case: Case, rng: random.Random) -> None:
 
 @kind("NaN observation")
 def nan_observation(case: Case, rng: random.Random) -> None:
-    step = rng.randint(5, 250)
+    step = rng.randint(5, 130)
     hook = _at(step, lambda result: (np.full_like(result[0], np.nan), *result[1:]))
     case.note(attempt(lambda: (hook(), case.work())))
     case.detail = f"at step {step}"
@@ -457,7 +457,7 @@ def nan_observation(case: Case, rng: random.Random) -> None:
 @kind("NaN action")
 def nan_action(case: Case, rng: random.Random) -> None:
     """From the policy's network, at one of its steps."""
-    number = rng.randint(1, 60)
+    number = rng.randint(1, 40)
 
     def work() -> None:
         left = number
@@ -482,7 +482,7 @@ def nan_action(case: Case, rng: random.Random) -> None:
 
 @kind("NaN loss")
 def nan_loss(case: Case, rng: random.Random) -> None:
-    number = rng.randint(1, 60)
+    number = rng.randint(1, 40)
 
     def work() -> None:
         left, update = number, SAC.update

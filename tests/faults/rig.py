@@ -45,13 +45,16 @@ for _slow in ("code_hash", "commit"):  # half of a tiny run's time
     setattr(disk.artefacts, _slow, lambda value=_value: value)
 HookedPoint.on_step = HookedPoint.on_reset = None
 CHANGES = [
-    {"what": "actuator", "names": ["east"], "steps": [0, 120], "factors": [0.0, 1.0]},
-    {"what": "actuator", "names": ["north"], "steps": [120], "factors": [0.0]},
+    {"what": "actuator", "names": ["east"], "steps": [0, 80], "factors": [0.0, 1.0]},
+    {"what": "actuator", "names": ["north"], "steps": [80], "factors": [0.0]},
 ]
-EVOLVING = {"environments": {"point": {"evolution": {"total": 270, "changes": CHANGES}}}}
+EVOLVING = {"environments": {"point": {"evolution": {"total": 140, "changes": CHANGES}}}}
 QUICK = {
     "environments": {
-        "point": {"steps": 90, "horizon": 15, "test_horizon": 10, "snapshots": [100], "sac": {"seed_steps": 20}}
+        "point": {
+            **{"skills": 2, "steps": 70, "horizon": 14, "test_horizon": 10, "snapshots": [80]},
+            "sac": {"seed_steps": 20},
+        }
     },
     "disk": {"past_states": 60},
     "methods": {"dads": {"sac": {"seed_steps": 20}}},

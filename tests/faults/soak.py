@@ -188,7 +188,8 @@ def main() -> int:
     every = [*kinds.KINDS, *company.KINDS]
     names = [name for name in every if not options.kinds or any(part in name for part in options.kinds)]
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as scratch:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of flushes to the disk
+    with tempfile.TemporaryDirectory(prefix="soak-", dir=memory, ignore_cleanup_errors=True) as scratch:
         found = soak(options.faults, options.seed, Path(scratch), names, options.workers, show=True)
     options.out.mkdir(parents=True, exist_ok=True)
     with (options.out / "faults.csv").open("w", newline="") as file:
