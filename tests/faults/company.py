@@ -15,20 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rig import Case, Ended, Run, _sum, attempt, command
+from rig import Case, Ended, Run, _sum, attempt, ended, spawn
 from test_workflow import Project
 
-from disk.runs import run_directory
-from disk.tracking import Sidecar, TrackingError, mirror
+from disk import config as configuration
+from disk.runs import run_directory, train_run
+from disk.tracking import TrackingError, follow, mirror
 
 Kind = Callable[[Any, Run, Path], tuple[str, str, str]]
 KINDS: dict[str, Kind] = {}
 MOST = 1
 """How many of each a campaign has at most."""
+TRACKING = ("tracking", "SQLite")
+"""What the names of those begin with that need MLflow."""
 FASTER = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "2", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
 
@@ -47,12 +50,13 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
     """Answers late, or with an error, or with what is no answer."""
 
     how = "errors"
+    delay = 5.0
     asked = 0
 
     def _answer(self) -> None:
         Misbehaving.asked += 1
         if self.how == "slow":
-            time.sleep(5.0)
+            time.sleep(self.delay)
         self.send_response(200 if self.how == "nonsense" else 500)
         self.end_headers()
         self.wfile.write(b"<html>no</html>" * 100)
@@ -77,18 +81,28 @@ def server(how: str) -> Iterator[str]:
 
 
 def _beside_tracking(campaign: Any, run: Run, place: Path, uri: str) -> Case:
-    """Train with a sidecar that talks to `uri`, from the first moment on."""
-    _, reference = campaign.straight(run)
+    """Train beside what a sidecar runs, which talks to `uri` from the first moment on and may take its time."""
+    import mlflow  # noqa: F401  once for all, it takes seconds
+
+    root, reference = campaign.straight(run)
     case = Case(run, place / "results", reference)
+    out = run_directory(case.root, "point", run.method, run.seed)
+    out = out / "skill00" if (root / "point" / run.method / "seed0" / "skill00").exists() else out
+    trainer = spawn(case.work)
 
-    def work() -> None:
+    def following() -> None:
         os.environ.update(FASTER)
-        out = run_directory(case.root, "point", run.method, run.seed)
-        with Sidecar(out, uri, 0.0, 0.2):
-            case.work()
-            time.sleep(6.0)  # so that the sidecar, which takes seconds to load MLflow, has something to follow
+        sys.stderr = (place / "said").open("w")
+        follow(out, uri, 0.2, trainer[0])
 
-    case.note(attempt(work))
+    place.mkdir(parents=True, exist_ok=True)
+    follower = spawn(following)
+    case.note(ended(*trainer))
+    end = ended(*follower)
+    said = (place / "said").read_text()
+    case.detail = f"the sidecar: {end.how}, {said.count(chr(10))} line{'s' * (said.count(chr(10)) != 1)} said"
+    if end.how != "done" or said.count("\n") > 1:
+        case.lost.append(f"the sidecar: {end.message[-300:]}{said[:300]}")
     return case
 
 
@@ -169,11 +183,11 @@ def _points(path: Path) -> int:
 
 # ---------------------------------------------------------------- controllers
 
-WANTED = [f"results/point/{method}/seed0/skills.safetensors" for method in ("disk", "diayn")]
-SAME = "results/point/*/seed0/**/*.safetensors"
+WANTED = [f"results/point/disk/seed{seed}/skill00/policy.safetensors" for seed in (0, 1)]
+SAME = ("policy.safetensors", "replay.safetensors", "visits.npy")
 FOR_SNAKEMAKE = {
-    "environments": {"point": {"steps": [150, 150], "skills": 2, "snapshots": []}},
-    "runtime": {"checkpoint_minutes": 0.002},
+    "environments": {"point": {"steps": 200, "skills": 1, "snapshots": []}},
+    "runtime": {"checkpoint_minutes": 0.002, "device": "cpu"},
 }
 
 
@@ -184,16 +198,19 @@ def _project(place: Path) -> Project:
     return project
 
 
-def _straight_project(campaign: Any) -> dict[str, str | None]:
-    if not hasattr(campaign, "project"):
-        project = _project(campaign.scratch / "straight" / "project")
-        project.run(*WANTED)
-        campaign.project = _results(project)
-    return campaign.project
+def _straight_project(project: Project) -> dict[str, str | None]:
+    """What the same settings give without Snakemake, undisturbed."""
+    config = configuration.load(project.path / "tiny.yaml")
+    root = project.path / "straight"
+    for seed in (0, 1):
+        end = attempt(lambda seed=seed: train_run(config, root, "point", "disk", seed, None, lambda out: nullcontext()))
+        assert end.how == "done", end
+    return _results(root)
 
 
-def _results(project: Project) -> dict[str, str | None]:
-    return {str(path.relative_to(project.path)): _sum(path) for path in sorted(project.path.glob(SAME))}
+def _results(root: Path) -> dict[str, str | None]:
+    paths = [path for path in sorted(root.glob("point/disk/seed*/skill*/*")) if path.name in SAME]
+    return {str(path.relative_to(root)): _sum(path) for path in paths}
 
 
 def _trainers(project: Project) -> list[int]:
@@ -216,7 +233,7 @@ def _when_training(project: Project, process: subprocess.Popen[str]) -> None:
 
 def _verdict(project: Project, expected: dict[str, str | None], detail: str, message: str = "") -> tuple[str, str, str]:
     output = project.run(*WANTED)
-    found = _results(project)
+    found = _results(project.path / "results")
     outcome = ("refused" if message else "recovered") if found == expected else "DIVERGED"
     return outcome, detail if outcome != "DIVERGED" else f"{detail}: {output[-500:]}", message
 
@@ -224,7 +241,8 @@ def _verdict(project: Project, expected: dict[str, str | None], detail: str, mes
 @kind("two controllers in one directory")
 def two_controllers(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
     """Snakemake's own lock: the second refuses at once."""
-    expected, project = _straight_project(campaign), _project(place)
+    project = _project(place)
+    expected = _straight_project(project)
     first = project.start(*WANTED)
     _when_training(project, first)
     begun = time.monotonic()
@@ -238,7 +256,8 @@ def two_controllers(campaign: Any, run: Run, place: Path) -> tuple[str, str, str
 
 @kind("two controllers in two directories, one results tree")
 def two_directories(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
-    expected, project = _straight_project(campaign), _project(place / "a")
+    project = _project(place / "a")
+    expected = _straight_project(project)
     other = _project(place / "b")
     (other.path / "results").symlink_to(project.path / "results")
     (project.path / "results").mkdir()
@@ -256,7 +275,8 @@ def two_directories(campaign: Any, run: Run, place: Path) -> tuple[str, str, str
 
 @kind("controller killed, its trainer left behind")
 def controller_killed(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
-    expected, project = _straight_project(campaign), _project(place)
+    project = _project(place)
+    expected = _straight_project(project)
     process = project.start(*WANTED)
     _when_training(project, process)
     process.kill()
@@ -267,7 +287,8 @@ def controller_killed(campaign: Any, run: Run, place: Path) -> tuple[str, str, s
 @kind("one job among several killed, as for want of memory")
 def job_killed(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
     """What the kernel does when memory runs out. The others go on (`keep-going`), the same command mends it."""
-    expected, project = _straight_project(campaign), _project(place)
+    project = _project(place)
+    expected = _straight_project(project)
     process = project.start("--cores", "2", *WANTED)
     _when_training(project, process)
     killed = _trainers(project)[:1]
@@ -308,6 +329,3 @@ def faketime(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
     process.kill()
     process.communicate()
     return _judged(case, f"{len(list(case.root.rglob('*.safetensors')))} files were there when it was killed")
-
-
-__all__ = ["KINDS", "MOST", "command"]

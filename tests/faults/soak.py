@@ -121,7 +121,8 @@ def soak(faults: int, seed: int, scratch: Path, names: list[str], workers: int =
     planned = list(islice(schedule(faults, random.Random(seed), names), faults))
     mine: list[list[int]] = [[] for _ in range(workers)]
     for number, (name, run) in enumerate(planned):
-        key = "company" if name in company.KINDS else run.name
+        key = name if name in company.KINDS else run.name
+        key = "tracking" if name.startswith(company.TRACKING) else key
         mine[zlib.crc32(key.encode()) % workers].append(number)
     children = []
     for worker, numbers in enumerate(mine):
