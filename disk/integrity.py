@@ -84,8 +84,11 @@ def same_checksum(folder: Path, name: str, stats: dict[str, Any]) -> None:
     path, checksums = inside(folder, name), stats.get("checksums")
     is_, expected = checksum(path), checksums.get(name) if isinstance(checksums, dict) else None
     if is_ != expected:
+        # A snapshot is no output that the workflow knows of: it comes with the training whose stats.json lists it.
+        snapshot = f"Restore it, or delete {folder}/stats.json and run the same command again"
         raise ArtefactError(
-            f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. {RESTORE}"
+            f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
+            f"{snapshot if '/' in name else RESTORE}"
         )
 
 

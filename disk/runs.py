@@ -58,7 +58,8 @@ def train_run(
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
         joint = config.joint_job(env, method, seed)
-        complete = all((run / name).exists() for name in RUN_FILES)
+        snapshots = [f"snapshots/{step}.safetensors" for step in joint.snapshots or []]
+        complete = all((run / name).exists() for name in (*RUN_FILES, *snapshots))
         if complete:
             _refuse_others(run, joint.digest())
         if not complete or (run / "checkpoint").exists():  # left by a process that was killed as its last act
@@ -82,13 +83,14 @@ def train_run(
 
 def _refuse_others(folder: Path, expected: str) -> None:
     """A finished training is left alone, if it is this one and whole."""
-    from disk.integrity import same_checksum
+    from disk.integrity import same_checksum, same_curve
 
     stats = load_stats(folder / "stats.json")
     if stats.get("config_hash") != expected:
         raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
     for name in stats.get("checksums", {}):
         same_checksum(folder, name, stats)
+    same_curve(folder, stats)
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
@@ -132,12 +134,14 @@ def _refuse_strangers(path: Path, meta: Mapping[str, Any]) -> None:
 def evaluate(job: EvaluationJob, skills: Path, rollouts: Path) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
     from disk.integrity import as_recorded
+    from disk.progress import to_blame
     from disk.skills import load
 
     as_recorded(skills)
     loaded = load(skills)
     _refuse_strangers(skills, loaded.meta)
-    frame = roll_out(job, loaded)
+    with to_blame(rollouts):
+        frame = roll_out(job, loaded)
     save_rollouts(frame, rollouts, [skills])
     return frame
 

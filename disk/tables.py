@@ -6,6 +6,7 @@ from. Both are compared when the table is read; a table without one, from elsewh
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -59,7 +60,12 @@ def sums_of(path: Path) -> Path:
 
 def _save_sums(out: Path, made_from: Iterable[Path]) -> None:
     names = [out.name, *(os.path.relpath(path, out.parent) for path in made_from)]
-    save_text(sums_of(out), "".join(f"{checksum(out.parent / name)}  {name}\n" for name in names))
+    lines = "".join(f"{checksum(out.parent / name)}  {name}\n" for name in names)
+    save_text(sums_of(out), f"# {_own(lines)}\n{lines}")  # a comment for sha256sum
+
+
+def _own(lines: str) -> str:
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def check(path: Path) -> None:
@@ -68,12 +74,17 @@ def check(path: Path) -> None:
     if not sums.exists():
         return
     try:
-        lines = [LINE.fullmatch(line) for line in sums.read_text().splitlines()]
+        first, _, rest = sums.read_text().partition("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{sums}: cannot be read: {error}. {AGAIN}") from None
-    listed = {match[2]: match[1] for match in lines if match}
-    if len(listed) < len(lines) or path.name not in listed:
-        raise ArtefactError(f"{sums}: is damaged: not the checksums of {path.name}. Delete both and run again")
+    if first != f"# {_own(rest)}":
+        raise ArtefactError(
+            f"{sums}: is damaged (checksum {_own(rest)}, expected {first[2:]!r}). Delete both it and {path.name}, and "
+            "run the same command again"
+        )
+    listed = {match[2]: match[1] for match in map(LINE.fullmatch, rest.splitlines()) if match}
+    if path.name not in listed:
+        raise ArtefactError(f"{sums}: is of another table than {path.name}. Delete both and run the same command again")
     for name, expected in listed.items():
         there = path.parent / name
         if name != path.name and not there.exists():

@@ -27,7 +27,7 @@ from disk.config import JointJob, Runtime, Sac, SkillJob
 from disk.envs import Projected
 from disk.files import ArtefactError, checksum, save_json, sweep, whole
 from disk.integrity import CHECKED, finished, identity, same_chain
-from disk.progress import NotFiniteError, Progress
+from disk.progress import Progress, must_be_finite, to_blame
 from disk.replay import Batch
 from disk.sac import SAC
 from disk.seeds import seed_of
@@ -35,7 +35,6 @@ from disk.signals import Stopping, until_signal
 from disk.skills import FILE, shown
 
 log = logging.getLogger("disk")
-LARGEST = float(np.finfo(np.float32).max)
 
 
 class Interrupted(RuntimeError):
@@ -59,9 +58,10 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
         if finished(out, checkpoint.stamp, CHECKED):  # by the process that this one waited for
             checkpoint.remove()
             return
-        training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
-        training.to_the_end(job)
-        write_skill(job, training.parts, training.progress, checkpoint.stamp, inputs, out)
+        with to_blame(checkpoint.directory):
+            training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
+            training.to_the_end(job)
+            write_skill(job, training.parts, training.progress, checkpoint.stamp, inputs, out)
         if not controller_is_gone():
             checkpoint.remove()
     finally:
@@ -81,8 +81,9 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         if finished(out, checkpoint.stamp, [FILE, *map(snapshot_name, job.snapshots or [])]):
             checkpoint.remove()
             return
-        training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
-        training.to_the_end(job)
+        with to_blame(checkpoint.directory):
+            training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
+            training.to_the_end(job)
         snapshots = training.publish(out)
         write_run(job, training.parts, training.progress, checkpoint.stamp, snapshots, out)
         if not controller_is_gone():
@@ -124,14 +125,8 @@ class Training:
         sweep(self.checkpoint.directory)
         self.resume()
         save_json(self.checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
-        try:
-            with until_signal() as stopping:
-                self.run(stopping)
-        except NotFiniteError as error:
-            where = self.checkpoint.directory
-            raise NotFiniteError(
-                f"{where}: {error} If the same command run again ends here too, change a setting."
-            ) from None
+        with until_signal() as stopping:
+            self.run(stopping)
 
     def run(self, stopping: Stopping) -> None:
         parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
@@ -145,11 +140,11 @@ class Training:
             agent, replay = parts.agents[index], parts.replays[index]
             done = replay.added - parts.inherited[index]  # steps that this policy has taken
             action, origin = self._act(agent, lane, obs, seeding=done < sac.seed_steps)
-            _must_be_finite("action", action, self.step)
+            must_be_finite("action", action, self.step)
             seen, _, terminated, truncated, info = env.step(env.to_native(action))
             next_obs = shown(parts.meta, seen, info)
-            _must_be_finite("observation", next_obs, self.step)
-            _must_be_finite("sigma", info["sigma"], self.step)
+            must_be_finite("observation", next_obs, self.step)
+            must_be_finite("sigma", info["sigma"], self.step)
             replay.add(
                 obs, action, next_obs, terminated, info["sigma"], parts.known_by(lane.skill, lane.latent), origin
             )
@@ -191,7 +186,7 @@ class Training:
         lane.latent = parts.latent(lane.skill, episode)
         obs, info = lane.env.reset(seed=seed_of("episode", parts.seed, lane.skill, episode))
         lane.obs = shown(parts.meta, obs, info)
-        _must_be_finite("first observation", lane.obs, self.step)
+        must_be_finite("first observation", lane.obs, self.step)
         return lane.obs
 
     def _act(self, agent: SAC, lane: Lane, obs: np.ndarray, seeding: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -243,11 +238,15 @@ class Training:
             return
         try:
             self._restore(*found)
-        except (LookupError, RuntimeError, TypeError, ValueError) as error:  # whole, but made by somebody else
+        except (LookupError, TypeError, ValueError) as error:  # whole, but made by somebody else
             raise ArtefactError(
                 f"{self.checkpoint.directory}: is not a checkpoint of this training ({error!r}); delete it and run the "
                 "same command again"
             ) from error
+        for turn, (_, length) in enumerate(found[1]["lanes"]):
+            if length:
+                self._rejoin(turn, length)
+        self._stop_if_settled()
         log.info("going on from step %d of %d (%s)", self.step, self.parts.steps, self.checkpoint.directory)
 
     def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
@@ -262,11 +261,8 @@ class Training:
         if parts.settling:
             parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
-        for turn, lane in enumerate(self.lanes):
-            lane.episode, length = meta["lanes"][turn]
-            if length:
-                self._rejoin(turn, length)
-        self._stop_if_settled()
+        for lane, (episode, _) in zip(self.lanes, meta["lanes"], strict=True):
+            lane.episode = episode
 
     def _save(self) -> None:
         self.progress.check()
@@ -322,11 +318,6 @@ def plan(done: int, sac: Sac) -> list[tuple[bool, bool]]:
     if (done + 1 - sac.seed_steps) % bout.steps:
         return []
     return [(True, False)] * bout.model_updates + [(False, True)] * bout.policy_updates
-
-
-def _must_be_finite(what: str, values: np.ndarray, step: int) -> None:
-    if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
-        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept.")
 
 
 def _numbered(name: str, index: int) -> str:
