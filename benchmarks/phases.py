@@ -60,9 +60,9 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     started = time.perf_counter()
     from pretend import long_chain
 
-    from disk.artefacts import identity
     from disk.assemble import joint_parts, skill_parts
     from disk.checkpoint import Checkpoint, stamp
+    from disk.integrity import identity
     from disk.runs import skill_directory
     from disk.signals import Stopping
     from disk.train import Interrupted, Training, choose_device

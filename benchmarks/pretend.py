@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from disk import config as configuration
-from disk.artefacts import CHECKED, describe
+from disk.artefacts import describe
 from disk.config import Config, SkillJob
 from disk.envs import make
 from disk.files import checksum, save_json, save_text, whole
+from disk.integrity import CHECKED
 from disk.networks import Actor
 from disk.replay import Columns, save_shard
 from disk.runs import skill_directory

@@ -80,9 +80,9 @@ def files(env: str, shard: int, rows: int, scratch: Path, repeat: int) -> Said:
     import torch
     from pretend import long_chain, write_chain
 
-    from disk.artefacts import identity
     from disk.assemble import skill_parts
     from disk.checkpoint import Checkpoint, stamp
+    from disk.integrity import identity
     from disk.train import Training, choose_device
 
     settings = long_chain(env, 20, shard)

@@ -1,11 +1,9 @@
-"""The files of a training: what is read of earlier skills, what is written, and how it is known to belong together."""
+"""The files of a training: what they say of themselves, and how they are written."""
 
 from __future__ import annotations
 
-import json
-import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,8 @@ import torch
 
 from disk.config import JointJob, SkillJob
 from disk.envs import Projected, make
-from disk.files import ArtefactError, checksum, load_json, save_json, save_text, whole
+from disk.files import ArtefactError, checksum, save_stats, save_text, whole
+from disk.integrity import CHECKED, RESTORE, curve_checksum
 from disk.networks import Actor
 from disk.objectives.incremental import IncrementalObjective
 from disk.progress import Progress
@@ -22,13 +21,10 @@ from disk.provenance import code_hash, commit
 from disk.replay import save_shard
 from disk.rollout import visits
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import FILE, Skills, load
+from disk.skills import FILE, Skills
 
 if TYPE_CHECKING:
     from disk.assemble import Parts
-
-CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
-"""Files of a skill whose checksums stand in its stats.json."""
 
 
 def describe(
@@ -62,68 +58,20 @@ def provenance(job: SkillJob | JointJob) -> dict[str, Any]:
     }
 
 
-def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
-    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
-    found: dict[str, str] = {}
-    for skill, folder in enumerate(earlier):
-        policy, stats = load(folder / "policy.safetensors"), read_stats(folder)
-        for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed)):
-            if policy.meta.get(key) != wanted:
-                raise ArtefactError(f"{folder}: its policy is of {key} {policy.meta.get(key)!r}, not {wanted!r}")
-        for name in _read_from_earlier(job):
-            path = folder / name
-            is_, expected = checksum(path), stats.get("checksums", {}).get(name)
-            if is_ != expected:
-                raise ArtefactError(
-                    f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
-                    "Restore it, or delete it and run the same command again"
-                )
-            found[f"{folder.name}/{name}"] = is_
-        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
-    return found
-
-
-def _read_from_earlier(job: SkillJob) -> list[str]:
-    """Which files of each earlier skill this training reads."""
-    read = {"visits.npy": job.start_step is None, "replay.safetensors": job.replay_keep is not None}
-    return [name for name in CHECKED if read.get(name, True)]
-
-
 def snapshot_name(step: int) -> str:
     """A run's skills as they were after so many steps, beside its `skills.safetensors`."""
     return f"snapshots/{step}.safetensors"
-
-
-def finished(out: Path, expected: str, files: Iterable[str]) -> bool:
-    """Whether the very training that `expected` is the stamp of has left these files."""
-    try:
-        stats = load_json(out / "stats.json")
-        return stats.get("stamp") == expected and all((out / name).exists() for name in (*files, "progress.csv"))
-    except ArtefactError:
-        return False
 
 
 def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
     path = folder / "visits.npy"
     try:
         states = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError) as error:
         raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
     if states.ndim != 2 or states.shape[1] != sigma_size:
-        raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers")
+        raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers. {RESTORE}")
     return np.asarray(states, dtype=np.float32)
-
-
-def read_stats(folder: Path) -> dict[str, Any]:
-    """An earlier skill's stats.json, with the numbers that training takes from it."""
-    path = folder / "stats.json"
-    stats = load_json(path)
-    for key in ("mean_consistency", "mean_diversity", "steps"):
-        first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from
-        value = stats.get(key)
-        if not (isinstance(value, int | float) and math.isfinite(value)) and not (first and value is None):
-            raise ArtefactError(f"{path}: {key} is {value!r}, not a number; restore it, or delete it and run again")
-    return stats
 
 
 def writable(directory: Path) -> None:
@@ -133,10 +81,13 @@ def writable(directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        raise ArtefactError(f"{directory}: cannot be written to: {error.strerror}") from None
+        raise ArtefactError(
+            f"{directory}: cannot be written to: {error.strerror}; make it writable or give another place for results, "
+            "then run the same command again"
+        ) from None
 
 
-def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out: Path) -> None:
+def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inputs: dict[str, str], out: Path) -> None:
     """A finished skill's files; 𝒯's share of it is collected here."""
     objective, replay = parts.objective, parts.replays[0]
     assert isinstance(objective, IncrementalObjective)
@@ -162,10 +113,12 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, out
         "collected_steps": collected + parts.collected,
         **provenance(job),
         "stamp": stamp,
+        "inputs": inputs,
         "checksums": {name: checksum(out / name) for name in CHECKED},
+        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
-    save_json(out / "stats.json", stats)  # last: where it is, the others are
+    save_stats(out / "stats.json", stats)  # last: where it is, the others are
 
 
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
@@ -177,9 +130,10 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
         **provenance(job),
         "stamp": stamp,
         "checksums": {name: checksum(out / name) for name in (FILE, *snapshots)},
+        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
-    save_json(out / "stats.json", stats)
+    save_stats(out / "stats.json", stats)
 
 
 def write_untrained(job: JointJob, out: Path) -> None:
@@ -189,6 +143,7 @@ def write_untrained(job: JointJob, out: Path) -> None:
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
     actor = Actor(*sizes, copies=job.skills, generator=generator)
     Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job)).save(out / FILE)
-    save_text(out / "progress.csv", "time/total_timesteps\n")  # a curve of no steps
-    checksums = {FILE: checksum(out / FILE)}
-    save_json(out / "stats.json", {"steps": 0, **provenance(job), "checksums": checksums, "seconds": 0.0})
+    no_steps = "time/total_timesteps\n"
+    save_text(out / "progress.csv", no_steps)
+    sums = {"checksums": {FILE: checksum(out / FILE)}, "curve": curve_checksum(no_steps)}
+    save_stats(out / "stats.json", {"steps": 0, **provenance(job), **sums, "seconds": 0.0})

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from disk.artefacts import describe, read_stats, read_visits
+from disk.artefacts import describe, read_visits
 from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSettings, Sac, SkillJob
 from disk.envs import Projected, make
+from disk.integrity import read_stats
 from disk.objectives import Objective
 from disk.objectives.dads import DadsObjective
 from disk.objectives.diayn import DiaynObjective

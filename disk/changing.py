@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from disk.config import Environment, EvaluationJob
 from disk.envs import make
 from disk.envs.evolution import Evolving
-from disk.files import ArtefactError, checksum, load_json
-from disk.runs import read_runs, roll_out, save_csv
+from disk.files import load_stats
+from disk.runs import read_runs, roll_out
+from disk.tables import read_rollouts, save_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,18 +34,17 @@ def measure_after_training(
     import pandas as pd
 
     from disk import metrics
+    from disk.integrity import same_checksum
     from disk.skills import bundle
 
     for policy in policies:
-        is_, written = checksum(policy), load_json(policy.parent / "stats.json")["checksums"][policy.name]
-        if is_ != written:
-            raise ArtefactError(f"{policy}: is not the one that was trained: checksum {is_}, stats.json has {written}")
+        same_checksum(policy.parent, policy.name, load_stats(policy.with_name("stats.json")))
     skills = bundle(policies)
     frames = []
     for condition, job in jobs.items():
         frame = metrics.measure(roll_out(job, skills, threads))
         frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
-    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
+    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out, policies)
 
 
 def forgetting_table(environment: Environment, after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def forgetting_table(environment: Environment, after: Sequence[Path], final: Seq
             before = chains[method, seed].pivot(index="skill", columns="condition", values="value")
             compared = {name: (before[name], measured[name]) for name in environment.conditions}
         else:
-            pairs = _pairs(environment, list(measured.columns), load_json(path.with_name("stats.json"))["steps"])
+            pairs = _pairs(environment, list(measured.columns), load_stats(path.with_name("stats.json"))["steps"])
             compared = {now: (measured[then], measured[now]) for now, then in pairs.items()}
         for condition, (then, now) in compared.items():
             values = {"distance_after_training": then, "distance_final": now}
@@ -101,11 +101,9 @@ def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Pat
     `rollouts` holds a run's files by condition. Where the skills were evaluated in the worlds they were trained
     in, the moments are ends of trainings, each with the skills learned until then; otherwise the conditions.
     """
-    import pandas as pd
-
     from disk import plots_worlds
 
-    frames = {condition: pd.read_parquet(path) for condition, path in rollouts.items()}
+    frames = {condition: read_rollouts(path) for condition, path in rollouts.items()}
     panels = list(_panels(environment, frames))
     plots_worlds.worlds(environment.world(), panels, out, title=title, drawn=drawn)
 

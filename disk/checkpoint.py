@@ -8,7 +8,8 @@ the declared outputs of a failed job):
     replay.bin          raw replay rows, only ever appended to; replay01.bin, … where policies have replays of their own
     progress.csv        the training curve so far, for whoever wants to watch
 
-It is stamped with a hash of the job and its inputs, and only continued by the very same job.
+It is stamped with a hash of the job and its inputs, and only continued by the very same job. The state holds
+checksums of itself, of the replay's rows and of the other files it speaks of.
 
 With DISK_SCRATCH, a directory on the node's own disk, a training works on a copy there, and `disk.scratch` brings the
 copy back to the shared directory every so often and when the training ends, however it does short of a SIGKILL.
@@ -17,6 +18,7 @@ copy back to the shared directory every so often and when the training ends, how
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -30,12 +32,12 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from disk.files import ArtefactError, load_tensors, save_tensors
-from disk.replay import Replay, append_rows, read_rows
+from disk.files import ArtefactError, checksum, inside, load_tensors, save_tensors, writing
+from disk.replay import CHUNK, Replay, append_rows, read_rows
 from disk.scratch import Scratch
 
 log = logging.getLogger("disk")
-FORMAT = 2
+FORMAT = 3
 """Of what a training saves. To be raised when that changes: a state of another format is not continued."""
 
 
@@ -48,6 +50,13 @@ class Lease:
 
     def __init__(self, directory: Path, poll_seconds: float = 2.0) -> None:
         self.path = directory / "lease"
+        with writing(self.path):
+            self._file = self._taken(directory, poll_seconds)
+            self._file.truncate(0)
+            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            self._file.flush()
+
+    def _taken(self, directory: Path, poll_seconds: float) -> TextIO:
         waiting = False
         while True:
             try:
@@ -69,12 +78,8 @@ class Lease:
                 time.sleep(poll_seconds)
                 continue
             if self._is_in_place(file):
-                break
+                return file
             file.close()
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        self._file = file
 
     def _is_in_place(self, file: TextIO) -> bool:
         """Whether the locked file is still the one in the directory, and not one that was removed meanwhile."""
@@ -96,10 +101,14 @@ class Checkpoint:
         self._scratch = Scratch.of(directory)  # with the lease in hand: nobody else writes what it copies
         self.directory = self._scratch.local if self._scratch else directory
         self._state = self.directory / "state.safetensors"
-        self._rows = [
-            self.directory / (f"replay{index:02d}.bin" if index else "replay.bin") for index in range(replays)
-        ]
-        self._saved = [0] * replays  # rows in each of them that the state speaks of
+        self._rows = [_rows_file(self.directory, index) for index in range(replays)]
+        self._forget()
+
+    def _forget(self) -> None:
+        """As before the first save."""
+        self._saved = [0] * len(self._rows)  # rows in each of them that the state speaks of
+        self._bytes = [0] * len(self._rows)
+        self._digests = [hashlib.sha256() for _ in self._rows]
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
         """State and metadata of the last save, or why there is nothing to go on from."""
@@ -108,21 +117,23 @@ class Checkpoint:
             return ""
         try:
             tensors, meta = load_tensors(self._state)
+            self._check(meta)
         except ArtefactError as error:
             self._clear()
             return f"starting over: {error}"
-        if meta.get("stamp") != self.stamp:
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             self._clear()
-            return f"starting over: {self.directory} was made with other settings or other earlier skills"
-        if meta.get("format") != FORMAT:
-            self._clear()
-            return f"starting over: {self.directory} was saved by another version of this program"
-        for path, size in zip(self._rows, meta["bytes"], strict=True):
-            if path.stat().st_size < size:
-                self._clear()
-                return f"starting over: {path} is shorter than its checkpoint says"
-        self._saved = meta["rows"]
+            return f"starting over: {self._state} does not fit its other files ({error!r})"
         return tensors, meta
+
+    def _check(self, meta: Mapping[str, Any]) -> None:
+        """Raise unless this very job has saved all that the state speaks of, and it is as it was."""
+        if meta.get("stamp") != self.stamp:
+            raise ArtefactError(f"{self.directory} was made with other settings or other earlier skills")
+        self._digests = verify(self.directory, meta)
+        if len(self._digests) != len(self._rows):
+            raise ArtefactError(f"{self.directory} has {len(self._digests)} replays, expected {len(self._rows)}")
+        self._saved, self._bytes = meta["rows"], meta["bytes"]
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
         for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
@@ -138,19 +149,25 @@ class Checkpoint:
         meta: Mapping[str, Any],
         replays: Sequence[Replay],
         inherited: Sequence[int],
+        files: Mapping[str, str] | None = None,
     ) -> None:
-        """Append the new rows, then put the state that speaks of them in place."""
-        sizes = []
-        for path, saved, replay, before in zip(self._rows, self._saved, replays, inherited, strict=True):
-            with path.open("ab") as file:
-                append_rows(file, replay, before + saved)
+        """Append the new rows, then put the state that speaks of them, and of other files here, in place."""
+        sizes, digests = [], []
+        for index, (path, replay, before) in enumerate(zip(self._rows, replays, inherited, strict=True)):
+            digest = self._digests[index].copy()
+            with writing(path), path.open("ab") as file:
+                file.truncate(self._bytes[index])
+                for part in append_rows(file, replay, before + self._saved[index]):
+                    digest.update(part)
                 file.flush()
                 os.fsync(file.fileno())
                 sizes.append(file.tell())
+            digests.append(digest)
         own = [replay.added - before for replay, before in zip(replays, inherited, strict=True)]
-        about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes}
+        sums = {"digests": [digest.hexdigest() for digest in digests], "files": dict(files or {})}
+        about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes, **sums}
         save_tensors(self._state, tensors, {**meta, **about})
-        self._saved = own
+        self._saved, self._bytes, self._digests = own, sizes, digests
         if self._scratch:
             self._scratch.saved()
 
@@ -185,6 +202,78 @@ class Checkpoint:
             for path in folder.iterdir():
                 if path.name != "lease":
                     path.unlink()
+        self._forget()
+
+
+class Pace:
+    """When to save, so that the next save is in place before so many seconds have passed since the last.
+
+    Saves come at the ends of episodes, so the last one in time is that before an episode which might take too long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._saved = self._ended = time.monotonic()
+        self._episode = self._saving = 0.0
+
+    def due(self) -> bool:
+        """Asked at the end of an episode."""
+        now = time.monotonic()
+        self._episode = max(now - self._ended, 0.9 * self._episode)  # a process that was suspended gets over it
+        self._ended = now
+        return now + 2.0 * self._episode + self._saving >= self._saved + self.seconds
+
+    def saved(self) -> None:
+        now = time.monotonic()
+        self._saving, self._saved, self._ended = now - self._ended, self._ended, now
+
+
+def verify(directory: Path, meta: Mapping[str, Any]) -> list[Any]:
+    """Raise unless all that a state speaks of is there as it was; the hashes of its replays, to be gone on with."""
+    if meta.get("format") != FORMAT:
+        raise ArtefactError(f"{directory} was saved by another version of this program")
+    for name, expected in meta["files"].items():
+        _same(inside(directory, name), checksum(directory / name), expected)
+    digests = []
+    for index, (size, expected) in enumerate(zip(meta["bytes"], meta["digests"], strict=True)):
+        path = _rows_file(directory, index)
+        if path.stat().st_size < size:
+            raise ArtefactError(f"{path} is shorter than its checkpoint says")
+        digests.append(_digest(path, size))
+        _same(path, digests[-1].hexdigest(), expected)
+    return digests
+
+
+def holder(directory: Path) -> str | None:
+    """Who is training with this checkpoint at this moment; None: nobody."""
+    try:
+        with (directory / "lease").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "another process"
+    except OSError:
+        pass
+    return None
+
+
+def _rows_file(directory: Path, index: int) -> Path:
+    return directory / (f"replay{index:02d}.bin" if index else "replay.bin")
+
+
+def _same(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise ArtefactError(f"{path} is damaged (checksum {found}, expected {expected})")
+
+
+def _digest(path: Path, size: int) -> Any:
+    """The hash of a file's first bytes, to be gone on with."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (part := file.read(min(size, CHUNK))):
+            digest.update(part)
+            size -= len(part)
+    return digest
 
 
 def clear_finished(outputs: Path) -> None:
@@ -201,8 +290,6 @@ def clear_finished(outputs: Path) -> None:
 
 def stamp(job: str, inputs: Mapping[str, str]) -> str:
     """Identity of a training: its job and the checksums of what it reads."""
-    import hashlib
-
     return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()
 
 

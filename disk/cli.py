@@ -295,9 +295,16 @@ def _mirror(results: Path, uri: str, lenient: bool) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> None:
-    from disk.config import load
-    from disk.doctor import machine, results
+    from disk.doctor import machine
 
     print(machine())
     if arguments.results:
-        print(results(load(*arguments.configfile), arguments.results))
+        from disk.examine import examine
+        from disk.files import ArtefactError
+
+        report = examine(arguments.results, arguments.configfile)
+        print(report.text())
+        if not report.healthy:
+            raise ArtefactError(
+                f"{arguments.results}: something is damaged; what to do stands beside each DAMAGED above"
+            )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from disk.config import Environment, EvaluationJob
 from disk.files import load_json
 from disk.provenance import code_hash
-from disk.runs import read_runs, save_csv
+from disk.runs import read_runs
+from disk.tables import save_csv
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,26 +20,48 @@ if TYPE_CHECKING:
     from torch import Tensor  # the cheap rules read and write files without loading torch
 
 
+BEFORE_CHECKSUMS = {
+    *("skill", "mean_consistency", "mean_diversity", "alpha", "beta", "steps", "steps_saved", "collected_steps"),
+    *("config_hash", "code_hash", "commit", "job", "stamp", "checksums", "seconds"),
+}
+"""Keys of a stats.json from before it had a checksum of its own."""
+UNSIGNED = ("checksum", "seconds", "commit", "code_hash")
+"""What a stats.json's checksum leaves out."""
+
+
 class ArtefactError(RuntimeError):
     """A file of an earlier job that is missing, damaged or of another kind; the message names it."""
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which file a full, read-only or lost disk has refused, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtefactError(
+            f"{path}: cannot be written: {error.strerror or error}; make room or make it writable, "
+            "then run the same command again"
+        ) from error
+
+
+@contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under its name only when all of it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-        _flush_directory(path.parent)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+            _flush_directory(path.parent)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def _flush_directory(path: Path) -> None:
@@ -80,11 +102,36 @@ def load_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text())
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
     if not isinstance(content, dict):
         raise ArtefactError(f"{path}: expected a JSON object; delete it and run the same command again")
     return content
+
+
+def save_stats(path: Path, content: Mapping[str, Any]) -> None:
+    """A stats.json, with a checksum of what it says."""
+    save_json(path, {**content, "checksum": _stats_fingerprint(content)})
+
+
+def load_stats(path: Path) -> dict[str, Any]:
+    """A stats.json; one that was written before it had a checksum is taken as it is."""
+    content = load_json(path)
+    if "checksum" not in content and content.keys() <= BEFORE_CHECKSUMS:
+        return content
+    expected, found = content.get("checksum"), _stats_fingerprint(content)
+    if found != expected:
+        raise ArtefactError(
+            f"{path}: is damaged (checksum {found}, expected {expected}); restore it, or delete it and run the same "
+            "command again"
+        )
+    return content
+
+
+def _stats_fingerprint(content: Mapping[str, Any]) -> str:
+    # Without what may differ between two trainings that give the same skill, so that it does not differ either.
+    lasting = {key: value for key, value in content.items() if key not in UNSIGNED}
+    return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -108,7 +155,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             meta = json.loads((file.metadata() or {}).get("disk", "null"))
     except FileNotFoundError:
         raise ArtefactError(f"{path}: does not exist") from None
-    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
         raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
     if not isinstance(meta, dict):
         raise ArtefactError(f"{path}: has no `disk` metadata, so this project did not write it")
@@ -126,6 +173,16 @@ def _fingerprint(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder whose name comes from another file, which may have been written by anybody."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ArtefactError(
+            f"{folder}: speaks of {name!r}, which is not in it; delete it and run the same command again"
+        )
+    return folder / path
 
 
 def checksum(path: Path) -> str:

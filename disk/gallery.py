@@ -52,7 +52,7 @@ def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Seq
 
     A run that has not been rolled out or measured, or none of whose episodes is sound, is left out and named.
     """
-    from disk.plots import PALETTE
+    from disk.plots_common import PALETTE
 
     read, missing = [], []
     for run in runs:
@@ -130,7 +130,7 @@ def _reason(error: Exception) -> str:
 
 
 def _label(run: Path) -> str:
-    from disk.plots import method_name
+    from disk.plots_common import method_name
 
     return f"{method_name(run.parent.name)}, seed {run.name.removeprefix('seed')}"
 
@@ -139,7 +139,7 @@ def _run(
     run: Path, rollouts: pd.DataFrame, metrics: pd.DataFrame, chain: bool, points: int, flat: bool, out: Path
 ) -> dict[str, Any]:
     from disk.metrics import sound
-    from disk.plots import method_name
+    from disk.plots_common import method_name
 
     kept = sound(rollouts).sort_values("step", kind="stable")
     values = metrics.pivot(index="skill", columns="metric", values="value")

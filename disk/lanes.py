@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from disk.envs import Projected
-from disk.progress import NotFiniteError
+from disk.progress import must_be_finite
 from disk.seeds import seed_of
 from disk.skills import shown
 
 if TYPE_CHECKING:
     from disk.assemble import Parts
 
-LARGEST = float(np.finfo(np.float32).max)
 Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
@@ -105,8 +104,3 @@ class Lane:
             obs, _, _, _, info = self.env.step(self.env.to_native(action))
             self.obs = shown(parts.meta, obs, info)
         self.length = length
-
-
-def must_be_finite(what: str, values: np.ndarray, step: int) -> None:
-    if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
-        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept")

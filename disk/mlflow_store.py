@@ -294,7 +294,7 @@ def _create_database(path: Path) -> None:
     from mlflow import MlflowClient
 
     # Dozens of migrations, each waiting for the disk: 8 s there, 2 s in memory.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a directory of random name in it
     with tempfile.TemporaryDirectory(prefix="disk-mlflow-", dir=memory) as folder:
         made, fresh = Path(folder) / path.name, path.with_name(f".{path.name}.new")
         MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from disk.files import writing
+
 log = logging.getLogger("disk")
+LARGEST = float(np.finfo(np.float32).max)
 PENDING = 256
 """Updates whose metrics are kept on the device before they are looked at."""
 
 
 class NotFiniteError(RuntimeError):
     """A loss, a reward or an observation is NaN or infinite: nothing after it can be trusted."""
+
+
+@contextmanager
+def to_blame(path: Path) -> Iterator[None]:
+    """Say of what a number is that is not finite."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise NotFiniteError(
+            f"{path}: {error} If the same command run again ends here too, change a setting."
+        ) from None
+
+
+def must_be_finite(what: str, values: np.ndarray, step: int) -> None:
+    if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
+        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept.")
 
 
 class Progress:
@@ -105,7 +125,7 @@ class Progress:
         self._sums, self._sigma = np.zeros_like(self._sums), np.zeros_like(self._sigma)
         self._count = self._episodes = self._episode_steps = 0
         self._last_row = step
-        with self.path.open("a" if len(self.lines) > 2 else "w") as file:
+        with writing(self.path), self.path.open("a" if len(self.lines) > 2 else "w") as file:
             file.write("\n".join(self.lines[-1:] if len(self.lines) > 2 else self.lines) + "\n")
         self._bar.note(
             {name: value for name, value in values.items() if name.startswith("reward/") and value is not None}
@@ -132,7 +152,8 @@ class Progress:
         self._pending = torch.zeros(PENDING, len(self._names), device=self._pending.device)
         self._pending[: len(self._steps)].copy_(tensors["pending"])
         self._earlier_seconds, self._resumed_at = values["seconds"], step
-        self.path.write_text(self.text() if self.lines else "")  # drops rows written after the checkpoint
+        with writing(self.path):
+            self.path.write_text(self.text() if self.lines else "")  # drops rows written after the checkpoint
         self._bar.start(step)
 
     def close(self) -> None:

@@ -37,7 +37,8 @@ def commit() -> str | None:
     here = Path(__file__).resolve().parent
     try:
         head, changes = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
+            # Fixed words, and the git that the user's PATH has.
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603, S607
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "."])
         )
     except (OSError, subprocess.SubprocessError):

@@ -54,7 +54,7 @@ def backend() -> str:
     os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's; it would take all cores for a job of one thread
     for name in [asked] if asked in (*BACKENDS, "glfw") else BACKENDS:
         environment = {key: value for key, value in os.environ.items() if key != "PYOPENGL_PLATFORM"}
-        tried = subprocess.run(
+        tried = subprocess.run(  # noqa: S603  ourselves, with a name from BACKENDS
             [sys.executable, "-c", _TRY, name],
             env={**environment, "MUJOCO_GL": name},
             capture_output=True,

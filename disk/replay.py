@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from disk.files import ArtefactError, save_tensors
+
+CHUNK = 1 << 20
+"""Bytes that are hashed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +130,17 @@ class Replay:
         return self.rows[index.to(self.rows.device)].cpu()
 
 
-def append_rows(file: BinaryIO, replay: Replay, since: int) -> None:
-    """Write the rows added after the first `since` ones to the end of `file`."""
+def append_rows(file: BinaryIO, replay: Replay, since: int) -> Iterator[bytes]:
+    """Write the rows added after the first `since` ones to the end of `file`, and return what it holds now besides."""
     rows = replay.newest(replay.added - since)
     overwritten = replay.added - since - len(rows)  # they are never read again: a hole keeps their place
-    end = file.seek(0, 2) + 4 * replay.columns.width * overwritten
+    hole = 4 * replay.columns.width * overwritten
+    end = file.seek(0, 2) + hole
     file.truncate(end)
     file.seek(end)
-    file.write(rows.numpy().tobytes())
+    data = rows.numpy().tobytes()
+    file.write(data)
+    return chain((bytes(min(CHUNK, hole - done)) for done in range(0, hole, CHUNK)), (data,))
 
 
 def read_rows(path: Path, columns: Columns, start: int, count: int) -> Tensor:

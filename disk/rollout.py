@@ -16,6 +16,7 @@ import numpy as np
 
 from disk.config import World
 from disk.envs import Projected, make
+from disk.progress import must_be_finite
 from disk.skills import Skills, shown
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def _together(
         for lane, (i, j) in running:
             seen, _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
             obs[i, j] = shown(skills.meta, seen, info)
+            must_be_finite("observation of a rollout", obs[i, j], t)
             position[i, j, t], sigma[i, j, t] = info["position"], info["sigma"]
             if terminated or truncated:
                 length[i, j] = t

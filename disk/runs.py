@@ -6,13 +6,15 @@ own; here it is for people who would rather not use Snakemake. Both write the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob
-from disk.files import ArtefactError, load_json, save_text, sweep, whole
+from disk.files import ArtefactError, load_stats, save_text, sweep
+from disk.tables import read_csv, read_rollouts, save_csv, save_rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +58,8 @@ def train_run(
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
         joint = config.joint_job(env, method, seed)
-        complete = all((run / name).exists() for name in RUN_FILES)
+        snapshots = [f"snapshots/{step}.safetensors" for step in joint.snapshots or []]
+        complete = all((run / name).exists() for name in (*RUN_FILES, *snapshots))
         if complete:
             _refuse_others(run, joint.digest())
         if not complete or (run / "checkpoint").exists():  # left by a process that was killed as its last act
@@ -79,32 +82,67 @@ def train_run(
 
 
 def _refuse_others(folder: Path, expected: str) -> None:
-    if load_json(folder / "stats.json").get("config_hash") != expected:
+    """A finished training is left alone, if it is this one and whole."""
+    from disk.integrity import same_checksum, same_curve
+
+    stats = load_stats(folder / "stats.json")
+    if stats.get("config_hash") != expected:
         raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
+    for name in stats.get("checksums", {}):
+        same_checksum(folder, name, stats)
+    same_curve(folder, stats)
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
     """All skills of a chain as one file, and their curves as one, with a column that says whose."""
+    from disk.integrity import same_checksum, same_curve
     from disk.skills import bundle
 
     for name in (out.name, "progress.csv"):
         sweep(out.parent, name)
-    bundle(policies).save(out)
+    stats = [load_stats(policy.with_name("stats.json")) for policy in policies]
+    seed = stats[0].get("job", {}).get("seed")
+    for skill, (policy, about) in enumerate(zip(policies, stats, strict=True)):
+        same_checksum(policy.parent, policy.name, about)
+        found = about.get("skill", skill), about.get("job", {}).get("seed")
+        if found != (skill, seed):
+            raise ArtefactError(
+                f"{policy}: is skill {found[0]} of seed {found[1]}, expected {skill} of seed {seed}. Restore "
+                f"{policy.parent}, or delete it and run the same command again"
+            )
+    skills = bundle(policies)
+    _refuse_strangers(out, skills.meta)
+    skills.save(out)
     lines: list[str] = []
     for skill, policy in enumerate(policies):
-        header, *rows = (policy.parent / "progress.csv").read_text().splitlines()
+        header, *rows = same_curve(policy.parent, stats[skill]).splitlines() or [""]
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name("progress.csv"), "\n".join(lines) + "\n")
 
 
+def _refuse_strangers(path: Path, meta: Mapping[str, Any]) -> None:
+    """A run's place in the tree says whose its skills are."""
+    run = next((folder for folder in path.parents if re.fullmatch(r"seed\d+", folder.name)), None)
+    if run and run.name != f"seed{meta.get('seed')}":
+        raise ArtefactError(
+            f"{path}: its skills are of seed {meta.get('seed')}, expected {run.name}. Restore {run}, or delete it and "
+            "run the same command again"
+        )
+
+
 def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
+    from disk.integrity import as_recorded
+    from disk.progress import to_blame
     from disk.skills import load
 
-    frame = roll_out(job, load(skills), threads)
-    with whole(rollouts) as file:
-        frame.to_parquet(file, index=False)
+    as_recorded(skills)
+    loaded = load(skills)
+    _refuse_strangers(skills, loaded.meta)
+    with to_blame(rollouts):
+        frame = roll_out(job, loaded, threads)
+    save_rollouts(frame, rollouts, [skills])
     return frame
 
 
@@ -127,36 +165,28 @@ def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
 
     frames = []
     for path in rollouts:
-        frame = metrics.measure(pd.read_parquet(path))
+        frame = metrics.measure(read_rollouts(path))
         frame.insert(0, "condition", path.stem)
         frames.append(frame)
     result = pd.concat(frames, ignore_index=True)
-    save_csv(result, out)
+    save_csv(result, out, rollouts)
     return result
-
-
-def save_csv(frame: pd.DataFrame, out: Path) -> None:
-    save_text(out, frame.to_csv(index=False, float_format="%.9g"))
 
 
 def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     """(method, seed, metrics) of metrics.csv files, whose place in the tree says whose they are."""
-    import pandas as pd
-
-    return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), pd.read_csv(path)) for path in metrics]
+    return [(path.parts[-3], int(path.parts[-2].removeprefix("seed")), read_csv(path)) for path in metrics]
 
 
 def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:
     """Paths of the first seed of each method, side by side, `drawn` episodes a skill."""
-    import pandas as pd
-
     from disk import plots
 
     first: dict[str, Path] = {}
     for path in rollouts:
         first.setdefault(path.parts[-4], path)
     plots.trajectories(
-        {method: pd.read_parquet(path) for method, path in first.items()},
+        {method: read_rollouts(path) for method, path in first.items()},
         out,
         title=job.env,
         one_dimensional=len(job.world.position.entries) == 1,

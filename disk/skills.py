@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -134,6 +135,10 @@ def load(source: str | Path) -> Skills:
     tensors, meta = load_tensors(path)
     try:
         which, latent = tensors.pop("which"), tensors.pop("latent")
+        inputs, hidden = int(meta["observation_size"]) + int(meta["latent_size"]), list(meta["hidden"])
+        sizes = [tuple(tensors[f"mlp.weights.{layer}"].shape[1:]) for layer in range(len(hidden) + 1)]
+        if sizes != list(pairwise([inputs, *hidden, 2 * int(meta["action_size"])])):  # before networks are made of them
+            raise ValueError("its networks have other sizes than it says")
         actor = _actor(tensors, meta, len(tensors["mlp.weights.0"]))
         World.model_validate(meta["world"])
         complete = len(which) == len(latent) and bool((which < len(tensors["mlp.weights.0"])).all())

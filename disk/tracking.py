@@ -103,7 +103,8 @@ class Sidecar:
     def _start(self) -> None:
         try:
             # A session of its own: the training's Ctrl-C and walltime signals are not meant for it.
-            self._process = subprocess.Popen(
+            # Our own interpreter and module; paths are arguments, no shell reads them.
+            self._process = subprocess.Popen(  # noqa: S603
                 self._command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
             )
             with suppress(ProcessLookupError):

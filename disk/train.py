@@ -10,32 +10,24 @@ import logging
 import math
 import shutil
 import signal
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from disk.artefacts import (
-    CHECKED,
-    finished,
-    identity,
-    snapshot_name,
-    writable,
-    write_run,
-    write_skill,
-    write_untrained,
-)
+from disk.artefacts import snapshot_name, writable, write_run, write_skill, write_untrained
 from disk.assemble import Parts, choose_device, joint_parts, skill_parts
-from disk.checkpoint import Checkpoint, controller_is_gone, stamp
+from disk.checkpoint import Checkpoint, Pace, controller_is_gone, stamp
 from disk.config import JointJob, Runtime, Sac, SkillJob
-from disk.files import ArtefactError, save_json, sweep, whole
+from disk.files import ArtefactError, checksum, save_json, sweep, whole
+from disk.integrity import CHECKED, finished, identity, same_chain
 from disk.lanes import Lane
-from disk.progress import Progress
+from disk.progress import Progress, must_be_finite, to_blame
 from disk.replay import Batch
 from disk.signals import Stopping, until_signal
 from disk.skills import FILE
@@ -56,16 +48,18 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     if len(earlier) != job.skill:
         raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
     writable(out)
-    directory = out.with_name(f"{out.name}.checkpoint")
-    checkpoint = Checkpoint(directory, stamp(job.canonical(), identity(job, earlier)))
+    inputs = identity(job, earlier)
+    same_chain(job, earlier, out.parent)
+    checkpoint = Checkpoint(out.with_name(f"{out.name}.checkpoint"), stamp(job.canonical(), inputs))
     try:
         sweep(out)
         if finished(out, checkpoint.stamp, CHECKED):  # by the process that this one waited for
             checkpoint.remove()
             return
-        training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
-        training.to_the_end(job)
-        write_skill(job, training.parts, training.progress, checkpoint.stamp, out)
+        with to_blame(checkpoint.directory):
+            training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
+            training.to_the_end(job)
+            write_skill(job, training.parts, training.progress, checkpoint.stamp, inputs, out)
         if not controller_is_gone():
             checkpoint.remove()
     finally:
@@ -85,8 +79,9 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         if finished(out, checkpoint.stamp, [FILE, *map(snapshot_name, job.snapshots or [])]):
             checkpoint.remove()
             return
-        training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
-        training.to_the_end(job)
+        with to_blame(checkpoint.directory):
+            training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
+            training.to_the_end(job)
         snapshots = training.publish(out)
         write_run(job, training.parts, training.progress, checkpoint.stamp, snapshots, out)
         if not controller_is_gone():
@@ -108,6 +103,8 @@ class Training:
             checkpoint.directory / "progress.csv", runtime.log_every, parts.steps, parts.label, device
         )
         self.step = 0
+        self.taken: dict[str, str] = {}
+        """Snapshots in the checkpoint, and their checksums."""
 
     def to_the_end(self, job: SkillJob | JointJob) -> None:
         """Go on from where an earlier process of this job stopped, if one did, and train until the budget is used."""
@@ -123,7 +120,7 @@ class Training:
 
     def run(self, stopping: Stopping) -> None:
         parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
-        next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+        pace = Pace(60.0 * self.runtime.checkpoint_minutes)
         while self.step < parts.steps:
             lane = self.lanes[self.step % len(self.lanes)]
             if lane.outcome is None:
@@ -156,13 +153,13 @@ class Training:
                         parts.settling.see(self.step, terms)
             self.step += 1
             if self.step in parts.snapshots:
-                parts.skills().save(self._snapshot(self.step))
+                self._take_snapshot()
             if over or self.step == parts.steps:
                 self._stop_if_settled()
                 self._end(lane)
-                if time.monotonic() >= next_save or stopping.signum or self.step == parts.steps:
+                if pace.due() or stopping.signum or self.step == parts.steps:
                     self._save()
-                    next_save = time.monotonic() + 60.0 * self.runtime.checkpoint_minutes
+                    pace.saved()
                 if stopping.signum:
                     raise Interrupted(stopping.signum, self.checkpoint.directory, self.step)
         self.progress.close()
@@ -171,7 +168,9 @@ class Training:
         """Choose the lane's action of a step, and take it."""
         lane.env.at(self.parts.start + step)
         obs = lane.begin(self.parts, step) if lane.obs is None else lane.obs
-        lane.set_out(*self._act(lane, obs), self.pool)
+        action, origin = self._act(lane, obs)
+        must_be_finite("action", action, step)
+        lane.set_out(action, origin, self.pool)
 
     def _act(self, lane: Lane, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """An action and, for objectives that ask for it, how it came about."""
@@ -204,9 +203,27 @@ class Training:
             if found:
                 log.warning(found)
             return
+        try:
+            self._restore(*found)
+        except (LookupError, TypeError, ValueError) as error:  # whole, but made by somebody else
+            raise ArtefactError(
+                f"{self.checkpoint.directory}: is not a checkpoint of this training ({error!r}); delete it and run the "
+                "same command again"
+            ) from error
         tensors, meta = found
+        for lane, (_, length) in zip(self.lanes, meta["lanes"], strict=True):
+            if length:
+                lane.rejoin(self.parts, self.step, length)
+            under_way = _part(tensors, _numbered("lane", lane.turn))
+            if under_way:
+                lane.env.at(self.parts.start + self.step + (lane.turn - self.step) % len(self.lanes))
+                lane.set_out(under_way["action"].numpy(), _numpy(under_way.get("origin")), self.pool)
+        self._stop_if_settled()
+        log.info("going on from step %d of %d (%s)", self.step, self.parts.steps, self.checkpoint.directory)
+
+    def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         parts = self.parts
-        self.step = meta["step"]
+        self.step, self.taken = meta["step"], dict(meta["files"])
         self.checkpoint.load_replays(parts.replays)
         for index, agent in enumerate(parts.agents):
             agent.load_state(_part(tensors, _numbered("agent", index)))
@@ -216,16 +233,8 @@ class Training:
         if parts.settling:
             parts.settling.load_state(_part(tensors, "settling"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
-        for lane in self.lanes:
-            lane.episode, length = meta["lanes"][lane.turn]
-            if length:
-                lane.rejoin(parts, self.step, length)
-            under_way = _part(tensors, _numbered("lane", lane.turn))
-            if under_way:
-                lane.env.at(parts.start + self.step + (lane.turn - self.step) % len(self.lanes))
-                lane.set_out(under_way["action"].numpy(), _numpy(under_way.get("origin")), self.pool)
-        self._stop_if_settled()
-        log.info("going on from step %d of %d (%s)", self.step, parts.steps, self.checkpoint.directory)
+        for lane, (episode, _) in zip(self.lanes, meta["lanes"], strict=True):
+            lane.episode = episode
 
     def _save(self) -> None:
         self.progress.check()
@@ -248,16 +257,26 @@ class Training:
             tensors |= {f"{name}/{key}": value for key, value in part.items()}
         lanes = [[lane.episode, 0 if lane.obs is None else lane.length] for lane in self.lanes]
         meta = {"step": self.step, "lanes": lanes, "progress": values}
-        self.checkpoint.save(tensors, meta, parts.replays, parts.inherited)
+        self.checkpoint.save(tensors, meta, parts.replays, parts.inherited, self.taken)
 
     def _snapshot(self, step: int) -> Path:
         """Where a snapshot waits for the end of the training, so that a failed job does not lose it."""
         return self.checkpoint.directory / f"snapshot{step}.safetensors"
 
+    def _take_snapshot(self) -> None:
+        path = self._snapshot(self.step)
+        self.parts.skills().save(path)
+        self.taken[path.name] = checksum(path)
+
     def publish(self, out: Path) -> list[str]:
         """Copy the snapshots to where they belong, and remove those of other settings; the names of the copies."""
         names = {snapshot_name(step): self._snapshot(step) for step in self.parts.snapshots}
         for name, path in names.items():
+            if checksum(path) != self.taken[path.name]:
+                raise ArtefactError(
+                    f"{path}: is damaged: its checksum is {checksum(path)}, expected {self.taken[path.name]}. Delete "
+                    f"{path.parent} and run the same command again"
+                )
             with path.open("rb") as kept, whole(out / name) as file:
                 shutil.copyfileobj(kept, file)
         for other in out.glob("snapshots/*"):

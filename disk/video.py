@@ -164,7 +164,7 @@ def _pictures(
 
 
 def _colour(skill: int) -> tuple[int, int, int]:
-    from disk.plots import PALETTE
+    from disk.plots_common import PALETTE
 
     text = PALETTE[skill % len(PALETTE)]
     return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)

@@ -39,7 +39,7 @@ def server(root: Path) -> Iterator[str]:
         address, end = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
         while True:
             try:
-                urllib.request.urlopen(f"{address}/health", timeout=10).close()
+                urllib.request.urlopen(f"{address}/health", timeout=10).close()  # noqa: S310
                 break
             except OSError:
                 assert process.poll() is None, (root / "server.log").read_text()

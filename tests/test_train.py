@@ -448,7 +448,7 @@ def test_kills_at_any_moment_give_the_same_bytes(second: Path, uninterrupted: li
 def test_a_checkpoint_of_other_settings_is_not_continued_and_that_is_said(
     second: Path, uninterrupted: list[Path], short: Config, hooked: Any, caplog: pytest.LogCaptureFixture
 ):
-    other = tiny_config(SHORT, {"environments": {"point": {"sac": {"discount": 0.5}}}})
+    other = tiny_config(SHORT, {"disk": {"second_beta": "one"}})  # a setting of this skill alone
     hooked.on_step = at_step(100, lambda result: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted):
         learn(other, second, range(1, 2))

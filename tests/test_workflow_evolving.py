@@ -60,7 +60,7 @@ def test_every_condition_is_rolled_out_measured_and_tabulated(done: Project) -> 
     root, conditions = done.path / "results/mine", {"no_east", "no_west", "trained"}
     snapshot = {f"{name}@400" for name in conditions}
     for method, found in {"disk": conditions, "random": conditions, "diayn": conditions | snapshot}.items():
-        assert {path.stem for path in (root / method / "seed0/rollouts").iterdir()} == found
+        assert {path.stem for path in (root / method / "seed0/rollouts").glob("*.parquet")} == found
         table = pd.read_csv(root / "hausdorff.csv").query("method == @method")
         assert list(table.columns) == ["method", "seed", "condition", "skill", "hausdorff", "isolation"]
         assert set(table["condition"]) == found
@@ -109,7 +109,7 @@ def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: P
     target = "results/mine/disk/seed0/after_training.csv"
     project.run(target, "--allowed-rules", "measure_after_training", ok=False)
     log = (project.path / "logs/mine/disk/seed0/after_training.log").read_text()
-    assert "skill01/policy.safetensors: is not the one that was trained" in log
+    assert "skill01/policy.safetensors: is damaged, or not of this skill" in log
 
 
 def test_adding_a_skill_to_an_evolving_world_trains_exactly_that_skill(project: Project) -> None:

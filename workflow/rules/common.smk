@@ -13,7 +13,10 @@ from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
+import disk.controllers
 import disk.figures
+import disk.files
+import disk.runs
 
 try:
     CONFIG = disk.config.parse(config)
@@ -93,8 +96,16 @@ def forget_dead_controllers():
     return alive, own
 
 
+def claim_results():
+    """Refuse results that a Snakemake of another directory is at work on."""
+    try:
+        return disk.controllers.claim(disk.runs.results_root(CONFIG))
+    except disk.files.ArtefactError as error:
+        raise WorkflowError(str(error))
+
+
 if workflow.is_main_process and not workflow.dryrun:
-    ALIVE = forget_dead_controllers()
+    ALIVE, CLAIM = forget_dead_controllers(), claim_results()
 if workflow.is_main_process:
     check_worlds()
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from disk.changing import forgetting_table
 from disk.config import Environment
 from disk.plots_forgetting import forgetting
-from disk.runs import save_csv
+from disk.tables import save_csv
 
 environment, name, *paths = sys.argv[1:]
 table, figure, *files = map(Path, paths)
 after = [path for path in files if path.name == "after_training.csv"]
 final = [path for path in files if path.name == "metrics.csv"]
 rows = forgetting_table(Environment.model_validate_json(environment), after, final)
-save_csv(rows, table)
+save_csv(rows, table, files)
 forgetting(rows, figure, env=name)

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-import pandas as pd
-
 from disk import plots_bars
+from disk.tables import read_csv
 
-env, table, summary, figure = sys.argv[1:]
-plots_bars.hausdorff(pd.read_csv(table), pd.read_csv(summary), Path(figure), env=env)
+env, *paths = sys.argv[1:]
+table, summary, figure = map(Path, paths)
+plots_bars.hausdorff(read_csv(table), read_csv(summary), figure, env=env)

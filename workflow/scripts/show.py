@@ -12,5 +12,5 @@ summary["value"] = [
 ]
 print(f"\n{directory}: mean over skills and seeds [95 % interval over seeds]\n")
 print(summary.pivot(index=["method", "seeds"], columns="metric", values="value").to_string())
-print("\n" + "\n".join(str(path) for path in sorted(directory.glob("*.*"))))
+print("\n" + "\n".join(str(path) for path in sorted(directory.iterdir()) if path.suffix in (".csv", ".svg")))
 print("Compare the runs in MLflow: make ui")

@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 
 from disk.metrics import hausdorff_table, summarise
-from disk.runs import read_runs, save_csv
+from disk.runs import read_runs
+from disk.tables import save_csv
 
 hausdorff, summary, *metrics = map(Path, sys.argv[1:])
 runs = read_runs(metrics)
-save_csv(hausdorff_table(runs), hausdorff)
-save_csv(summarise(runs), summary)
+save_csv(hausdorff_table(runs), hausdorff, metrics)
+save_csv(summarise(runs), summary, metrics)

@@ -1,0 +1,173 @@
+"""The doctor reads a whole tree of results, misses nothing, changes nothing and says what goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, often, tiny_config
+
+from disk import cli, examine
+from disk.checkpoint import Lease
+from disk.config import Config
+from disk.examine import Report, _look_at, _runs
+from disk.files import save_stats
+from disk.runs import evaluate, measure, train_run
+
+SMALL = {
+    "environments": {"point": {"skills": 2, "steps": 60, "test_horizon": 10, "snapshots": [100]}},
+    "diayn": {"hidden": [16]},
+    "evaluation": {"episodes": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return tiny_config(SMALL)
+
+
+@pytest.fixture(scope="module")
+def trained(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain and a run whose skills were learned together, measured."""
+    root = tmp_path_factory.mktemp("trained") / "results"
+    for method in ("disk", "diayn"):
+        run = train_run(config, root, "point", method, 0, None, lambda out: nullcontext())
+        path = run / "rollouts" / "nominal.parquet"
+        evaluate(config.evaluation_job("point", "nominal", method), run / "skills.safetensors", path)
+        measure([path], run / "metrics.csv")
+    return root
+
+
+@pytest.fixture
+def tree(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "results"))
+
+
+def looked_at(root: Path, config: Config) -> Report:
+    runs = [examine.Run(path) for path in _runs(root)]
+    for run in runs:
+        _look_at(run, config)
+    return Report(runs, [], [], [])
+
+
+def content(root: Path) -> dict[str, str]:
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_healthy_tree_is_healthy_and_stays_as_it_is(tree: Path, config: Config):
+    before = content(tree)
+    report = looked_at(tree, config)
+    assert report.healthy, report.text()
+    assert all(run.complete and not run.left for run in report.runs), report.text()
+    assert "2 of 2 skills finished" in report.text()
+    assert content(tree) == before
+
+
+def files(root: Path) -> list[str]:
+    """Everything a run leaves."""
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+def test_every_file_of_a_run_that_is_damaged_is_named(tree: Path, config: Config):
+    for name in files(tree):
+        path = tree / name
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        said = looked_at(tree, config).text()
+        # A chain's own curve repeats those of its skills; nothing is made from it.
+        if not (path.name == "progress.csv" and path.parent.name == "seed0" and "/disk/" in f"/{name}"):
+            assert f"DAMAGED: {path}" in said, f"{name}\n{said}"
+        path.write_bytes(whole)
+    assert looked_at(tree, config).healthy
+
+
+def test_a_missing_file_is_no_damage_but_unfinished(tree: Path, config: Config):
+    (tree / "point/disk/seed0/skill01/visits.npy").unlink()
+    (tree / "point/diayn/seed0/stats.json").unlink()
+    report = looked_at(tree, config)
+    assert report.healthy
+    assert "1 of 2 skills finished" in report.text()
+    assert "skill01: unfinished, without visits.npy" in report.text()
+    assert not any(run.complete for run in report.runs)
+
+
+def test_skills_that_were_not_learned_after_one_another_are_named(tree: Path, config: Config):
+    other = tree.parent / "other"
+    train_run(tiny_config(SMALL), other, "point", "disk", 1, 1, lambda out: nullcontext())
+    first = tree / "point/disk/seed0/skill00"
+    shutil.rmtree(first)
+    shutil.copytree(other / "point/disk/seed1/skill00", first)
+    said = looked_at(tree, config).text()
+    assert "skill01/stats.json: this skill was learned after another skill00/policy.safetensors" in said
+    assert "skills.safetensors: holds other skills" in said
+
+
+def test_what_is_left_over_is_listed(tree: Path, config: Config):
+    (tree / "point/disk/seed0/skill00/.policy.safetensors.x.tmp").write_text("")
+    (tree / "point/diayn/seed0/snapshots/50.safetensors").write_bytes(
+        (tree / "point/diayn/seed0/snapshots/100.safetensors").read_bytes()
+    )
+    shutil.copytree(tree / "point/disk", tree / "point/unknown")
+    report = looked_at(tree, config)
+    left = "\n".join(path for run in report.runs for path in run.left)
+    for what in (".tmp: a write that was killed", "50.safetensors: no snapshot", "no point with unknown"):
+        assert what in left
+
+
+def test_checkpoints_are_those_that_a_training_would_go_on_from(tree: Path, config: Config, monkeypatch):
+    run = tree / "point/disk/seed0"
+    shutil.rmtree(run / "skill01")
+    monkeypatch.setenv("DISK_CONTROLLER", str(tree / "nobody"))  # an orphan leaves its checkpoint
+    often_saved = config.model_copy(update={"runtime": often(config)})
+    train_run(often_saved, tree, "point", "disk", 0, None, lambda out: nullcontext())
+    assert "skill01 can go on from step 60" in looked_at(tree, config).text()
+    lease = Lease(run / "skill01.checkpoint")
+    assert "skill01 is being trained by process" in looked_at(tree, config).text()
+    lease.release()
+    rows = run / "skill01.checkpoint/replay.bin"
+    rows.write_bytes(b"\0" + rows.read_bytes()[1:])
+    report = looked_at(tree, config)
+    assert "skill01 starts over" in report.text()
+    assert "replay.bin is damaged (checksum" in report.text()
+    assert not report.healthy
+
+
+def preset_tree(root: Path, *presets: str) -> Path:
+    """A run that only one of the project's presets would have made, as far as its stats.json says."""
+    from disk.config import load
+
+    run = root / "point" / "random" / "seed0"
+    job = load(*(PROJECT / "config" / name for name in presets)).joint_job("point", "random", 0)
+    save_stats(run / "stats.json", {"config_hash": job.digest(), "checksums": {}})
+    return root
+
+
+def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(examine, "PROJECT", tmp_path)
+    shutil.copytree(PROJECT / "config", tmp_path / "config")
+    quick = preset_tree(tmp_path / "results" / "quick", "quick.yaml")
+    assert examine.examine(quick).text().endswith("to go on: snakemake --cores 2 --configfile config/quick.yaml")
+    moved = preset_tree(tmp_path / "elsewhere", "quick.yaml")
+    [line] = examine.examine(moved).going_on
+    assert line.startswith(f"to go on: python -m disk train point random --seed 0 --results {moved}")
+
+
+def test_the_command_line_fails_for_a_damaged_tree(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tree = Path(shutil.copytree(trained, tmp_path / "results"))
+    preset = tmp_path / "preset.yaml"
+    from conftest import TINY
+
+    from disk.config import merge
+
+    preset.write_text(json.dumps(merge(TINY, SMALL)))
+    assert cli.main(["doctor", str(tree), "--configfile", str(preset)]) == 0
+    path = tree / "point/disk/seed0/skill00/replay.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cli.main(["doctor", str(tree), "--configfile", str(preset)]) == 1
+    assert f"DAMAGED: {path}: is damaged" in capsys.readouterr().out
+    assert cli.main(["doctor", str(tmp_path / "nowhere")]) == 1
