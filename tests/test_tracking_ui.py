@@ -61,7 +61,7 @@ def compare_button(driver: Any, *names: str) -> Any:
     try:
         for name in names:
             row = driver.find_element("xpath", f"//*[@role='row' and contains(., '{name}')]").get_attribute("row-id")
-            box = driver.find_element("css selector", f"[row-id='{row}'] input")
+            box = driver.find_element("css selector", f"[row-id='{row}'] input[type=checkbox]")
             if not box.is_selected():
                 driver.execute_script("arguments[0].click()", box)
         button = driver.find_element("css selector", "[data-testid=runs-compare-button]")
