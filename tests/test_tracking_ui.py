@@ -61,7 +61,7 @@ def compare_button(driver: Any, *names: str) -> Any:
     try:
         for name in names:
             row = driver.find_element("xpath", f"//*[@role='row' and contains(., '{name}')]").get_attribute("row-id")
-            box = driver.find_element("css selector", f"[row-id='{row}'] input")
+            box = driver.find_element("css selector", f"[row-id='{row}'] input[type=checkbox]")
             if not box.is_selected():
                 driver.execute_script("arguments[0].click()", box)
         button = driver.find_element("css selector", "[data-testid=runs-compare-button]")
@@ -99,8 +99,7 @@ def test_disk_and_diayn_compare(tmp_path: Path) -> None:
             assert name in text
         link = driver.find_element("xpath", "//a[contains(@href, 'reward%2Fmean') and contains(., 'reward/mean')]")
         driver.get(link.get_attribute("href"))
-        curves = ".js-plotly-plot .scatterlayer .trace"
-        wait.until(lambda _: len(driver.find_elements("css selector", curves)) == 2)
-        legend = driver.find_element("tag name", "body").text
-        assert "disk/seed0" in legend
-        assert "diayn/seed0" in legend
+        legend = ("disk/seed0 (reward/mean)", "diayn/seed0 (reward/mean)")
+        wait.until(lambda _: all(name in driver.find_element("tag name", "body").text for name in legend))
+        lines = ".js-plotly-plot .scatterlayer path.js-line"
+        wait.until(lambda _: len(driver.find_elements("css selector", lines)) >= 2)
