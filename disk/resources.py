@@ -150,7 +150,8 @@ def jobs_needed(job: SkillJob | JointJob, size: Size, runtime: Runtime) -> int:
 
 
 def _more(attempt: int) -> float:
-    return 1.5 ** (attempt - 1)
+    """Up to three times and a half: a training that is spread over many jobs has many attempts."""
+    return 1.5 ** min(attempt - 1, 3)
 
 
 def _rounded(value: float, unit: int) -> int:
