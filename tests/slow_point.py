@@ -1,7 +1,7 @@
 """The point robot, slowed down: a training that lasts as long as a test needs and costs the machine little.
 
-SLOW_POINT is the seconds that a step sleeps, until there is a file SLOW_POINT_UNTIL. Neither is a part of the world: the
-same job without them gives the same bytes.
+SLOW_POINT is the seconds that a step sleeps, until there is a file SLOW_POINT_UNTIL. Neither is a part of the world:
+the same job without them gives the same bytes.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def server(folder: Path, port: int) -> Iterator[None]:
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        until(lambda: _answers(port), seconds=240)
+        until(lambda: _answers(port), seconds=600)
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
