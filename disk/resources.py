@@ -16,14 +16,14 @@ from disk.config import JointJob, Runtime, SkillJob
 from disk.settings import Dads, Diayn, Metra
 from disk.worlds import World
 
-MEMORY_MARGIN = 1.5
-"""What is asked for over what is expected."""
+MEMORY_MARGIN = 1.6
+"""What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
 TIME_MARGIN = 1.7
 """More than of memory: cores differ, and others on the same node take their share of its caches."""
 LEAST_MINUTES = 3.0
 """Nobody gains from less, and a node may be slow to begin."""
-PROCESS_MB = 350.0
-"""A trainer before it has any data: Python, torch, MuJoCo."""
+PROCESS_MB = 600.0
+"""A trainer before it has any data, 350, and the process beside it that mirrors it in MLflow."""
 CUDA_MB = 2500.0
 """What CUDA adds to it on the host."""
 START_SECONDS = 40.0
@@ -150,7 +150,8 @@ def jobs_needed(job: SkillJob | JointJob, size: Size, runtime: Runtime) -> int:
 
 
 def _more(attempt: int) -> float:
-    return 1.5 ** (attempt - 1)
+    """Up to three times and a half: a training that is spread over many jobs has many attempts."""
+    return 1.5 ** min(attempt - 1, 3)
 
 
 def _rounded(value: float, unit: int) -> int:

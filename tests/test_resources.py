@@ -23,11 +23,11 @@ def test_worlds_are_measured_by_looking_at_them():
 
 
 def test_what_is_expected_is_what_docs_performance_measured():
-    """Ant: 174 steps a CPU-second with one update each; 824 MB in the twentieth skill, with two million transitions."""
+    """Ant: 174 steps a CPU-second with one update each; 824 MB in the twentieth skill, and 250 beside it."""
     job = PAPER.skill_job("ant", "disk", 0, 1)
     assert 140 < job.steps / expected_seconds(job, ANT) < 190
     short = job.model_copy(update={"steps": 2_000})
-    assert 700 < expected_mb(short, [125_000] * 19, ANT) < 1_000
+    assert 950 < expected_mb(short, [125_000] * 19, ANT) < 1_250
     for method, measured in (("diayn", 107), ("dads", 265), ("metra", 95)):
         joint = PAPER.joint_job("ant", method, 0)
         assert 0.75 < joint.steps / expected_seconds(joint, ANT) / measured < 1.3, method

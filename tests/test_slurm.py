@@ -52,6 +52,7 @@ class Node:
 
     def __init__(self, folder: Path, project: Path) -> None:
         self.folder, self.project = folder, project
+        self.controllers: list[subprocess.Popen[bytes]] = []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -72,6 +73,9 @@ class Node:
         return subprocess.run(script, env=self.environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def stop(self) -> None:
+        for controller in self.controllers:
+            controller.kill()
+            controller.wait()
         self._script("stop")
 
     def run(self, *command: str) -> str:
@@ -82,9 +86,12 @@ class Node:
     def snakemake(self, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snakemake", *arguments, "--profile", "slurm", "--configfile", "slow.yaml"]
         with log.open("wb") as file:
-            return subprocess.Popen(
-                command, cwd=self.project, env=self.environment, stdout=file, stderr=file, start_new_session=True
+            self.controllers.append(
+                subprocess.Popen(
+                    command, cwd=self.project, env=self.environment, stdout=file, stderr=file, start_new_session=True
+                )
             )
+        return self.controllers[-1]
 
     def job(self, *words: str) -> str:
         """The running job whose rule and wildcards hold all these words."""
