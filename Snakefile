@@ -23,6 +23,7 @@ container: "docker://python:3.11-slim"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/hierarchy.smk"
 include: "workflow/rules/figures.smk"
 
 
@@ -31,4 +32,5 @@ rule all:
     default_target: True
     input:
         tables_and_figures(),
+        downstream_files(),
         branch(CONFIG.tracking.enabled, then="<results>/tracked.txt"),

@@ -20,7 +20,7 @@ def names(config: Config) -> None:
                     raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
     for name, environment in config.environments.items():
         changed(config.sac, environment.sac, f"environments.{name}.sac")
-        where = environment.downstream.env if environment.downstream else None
+        where = environment.downstream.env
         if where is not None and where not in config.environments:
             known = ", ".join(sorted(config.environments))
             raise ValueError(f"environments.{name}.downstream.env: {where!r} is unknown; known: {known}")

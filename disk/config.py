@@ -229,10 +229,10 @@ class Config(Model):
     def goals_of(self, env: str) -> tuple[World, float]:
         """The world that an environment's skills are put to work in, and how far its goals are away."""
         name, row = env, self.environment(env).downstream
-        if row is not None and row.env is not None:
+        if row.env is not None:
             name, row = row.env, self.environment(row.env).downstream
-        if row is None or row.size is None:
-            raise ConfigError(f"environments.{name}.downstream: missing: expected the size of the square of goals")
+        if row.size is None:
+            raise ConfigError(f"environments.{name}.downstream.size: missing: expected the size of the square of goals")
         world = self.environment(name).world()
         if world.evolution is not None:
             raise ConfigError(

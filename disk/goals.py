@@ -101,7 +101,7 @@ def _look_up(world: str | World, size: float | None) -> tuple[World, float]:
         if size is None:
             return config.goals_of(world)
         row = config.environment(world)
-        known = row.downstream is not None
+        known = row.downstream.env or row.downstream.size
         world = config.goals_of(world)[0] if known else row.world()
     if size is None:
         raise ConfigError(f"{world.id}: a world of one's own needs the size of the square of goals")

@@ -25,7 +25,7 @@ class Coordinates(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Coordinates:
-        given = [name for name, value in self if value is not None]
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of qpos, com, info, observation; given: {given or 'none'}")
         if not 1 <= len(self.entries) <= 2:
@@ -34,7 +34,7 @@ class Coordinates(Model):
 
     @cached_property  # these two are asked for at every step
     def source(self) -> str:
-        return next(name for name, value in self if value is not None)
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
 
     @cached_property
     def entries(self) -> list[Any]:
@@ -119,13 +119,13 @@ class Downstream(Model):
     env: Name | None = None
     """Another environment, whose row says all of this. Null: the skills' own."""
     size: PositiveFloat | None = None
-    """Goals are uniform in [-size, size], in each coordinate of the position."""
+    """Goals are uniform in [-size, size], in each coordinate of the position. Null: there are none."""
     kwargs: dict[str, Any] = {}
     """Passed to `gymnasium.make` on top of the row's: what keeps an episode from ending, since that would pay."""
 
     @model_validator(mode="after")
     def _own_or_anothers(self) -> Downstream:
-        if (self.env is None) == (self.size is None) or (self.env and self.kwargs):
+        if self.env and (self.size or self.kwargs):
             raise ValueError("give either env, whose row has the rest, or size and perhaps kwargs")
         return self
 
@@ -151,8 +151,8 @@ class Environment(World):
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
     snapshots: list[PositiveInt] = []
     """Steps after which methods that learn all skills together keep them as they are then, ascending."""
-    downstream: Downstream | None = None
-    """How skills are put to work; null: they are not."""
+    downstream: Downstream = Downstream()
+    """How skills are put to work; without env and size they are not."""
 
     @model_validator(mode="after")
     def _snapshots_in_order(self) -> Environment:
