@@ -40,11 +40,13 @@ def load(source: str | Path) -> Skills:
     from disk.tracking import resolve_uri
 
     uri = resolve_uri(load_config().tracking.uri)
+    whole_run = str(source).startswith("runs:/") and "/" not in str(source).removeprefix("runs:/").strip("/")
+    address = f"{str(source).rstrip('/')}/{FILE}" if whole_run else str(source)
     import mlflow
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = mlflow.artifacts.download_artifacts(artifact_uri=str(source), dst_path=folder, tracking_uri=uri)
+            path = mlflow.artifacts.download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri)
         except Exception as error:  # whatever a store, a server or a network raises
             raise ArtefactError(f"{source}: cannot be fetched from {uri}: {error}") from None
         return load_local(path)
