@@ -398,3 +398,38 @@ def test_flats_reward_is_the_environments_own() -> None:
     objective = GoalObjective(config.hierarchy_job("point", "flat", 0, 0), way=2)
     computed, _ = objective.reward(Batch(torch.from_numpy(row), Columns(4, 4, 1)), 0.0)
     assert float(computed[0]) == pytest.approx(reward, rel=1e-6)
+
+
+def test_the_tutorial_is_twenty_lines_and_runs(runs: dict[str, Path]) -> None:
+    script = configuration.PROJECT / "docs/tutorial.py"
+    assert sum(1 for line in script.read_text().splitlines() if line.strip()) <= 20
+    process = run_python("import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])",
+                         script, runs["random"], 64)  # fmt: skip
+    printed, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert printed.count("m away at the start") == 5
+
+
+def test_controllers_are_child_runs_in_mlflow(runs: dict[str, Path], straight: dict[str, Path], tmp_path: Path) -> None:
+    import shutil
+
+    from mlflow import MlflowClient
+
+    from disk.tracking import mirror
+
+    root, uri = tmp_path / "results", f"sqlite:///{tmp_path}/mlflow.db"
+    shutil.copytree(runs["random"], root / "point/random/seed0")
+    for method in ("random", "flat"):
+        shutil.copytree(straight[method].parent, root / f"point/{method}/seed0/hierarchy")
+    mirror(root, uri)
+    client = MlflowClient(uri)
+    found = {
+        run.info.run_name: run for run in client.search_runs([e.experiment_id for e in client.search_experiments()])
+    }
+    for method in ("random", "flat"):
+        child, parent = found[f"{method}/seed0/hierarchy/seed0"], found[f"{method}/seed0"]
+        assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert (child.info.status, parent.info.status) == ("FINISHED", "FINISHED")
+        points = client.get_metric_history(child.info.run_id, "hierarchy/normalised_distance")
+        assert [point.step for point in points] == list(range(1024, 6145, 1024))
+    assert mirror(root, uri).runs == 0
