@@ -20,7 +20,8 @@ def test_disks_skills_reach_goals_that_random_skills_do_not(tmp_path: Path) -> N
     import yaml
 
     quick = yaml.safe_load((config.PROJECT / "config/quick.yaml").read_text())
-    settings = config.parse(raw_config(quick, {"environments": {"point": {"skills": 5}}}))
+    runs = [{"envs": ["point"], "methods": ["disk", "random"]}]  # forks need more skills than five
+    settings = config.parse(raw_config(quick, {"runs": runs, "environments": {"point": {"skills": 5}}}))
     final: dict[str, list[float]] = {}
     for method in ("disk", "random"):
         run = train_run(settings, tmp_path, "point", method, seed=0, skills=None, watch=lambda out: nullcontext())
