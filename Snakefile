@@ -23,6 +23,7 @@ container: "disk.sif"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/hierarchy.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/videos.smk"
 
@@ -33,4 +34,5 @@ rule all:
     input:
         tables_and_figures(),
         rules.galleries.input,
+        downstream_files(),
         branch(CONFIG.tracking.enabled, then="<results>/tracked.txt"),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from disk.skills import Skill, Skills, load
+    from disk.export import load
+    from disk.goals import GoalEnv
+    from disk.skill_env import SkillEnv
+    from disk.skills import Skill, Skills
 
-__all__ = ["Skill", "Skills", "load"]
+__all__ = ["GoalEnv", "Skill", "SkillEnv", "Skills", "load"]
 __version__ = "0.1.0"
+
+_PLACES = {"GoalEnv": "goals", "Skill": "skills", "SkillEnv": "skill_env", "Skills": "skills", "load": "export"}
 
 
 def __getattr__(name: str) -> Any:  # lazily: `python -m disk --help` must not wait for torch
-    if name in __all__:
-        from disk import skills
-
-        return getattr(skills, name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"disk.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'disk' has no attribute {name!r}")

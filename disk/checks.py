@@ -20,6 +20,13 @@ def names(config: Config) -> None:
                     raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
     for name, environment in config.environments.items():
         changed(config.sac, environment.sac, f"environments.{name}.sac")
+        where = environment.downstream.env
+        if where is not None and where not in config.environments:
+            known = ", ".join(sorted(config.environments))
+            raise ValueError(f"environments.{name}.downstream.env: {where!r} is unknown; known: {known}")
+    changed(config.sac, config.hierarchy.sac, "hierarchy.sac")
+    if "flat" in config.methods:
+        raise ValueError("methods.flat: the controller without skills goes by this name; give it another")
 
 
 def method(config: Config, name: str) -> None:

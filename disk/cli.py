@@ -1,8 +1,9 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `track` and `doctor` are for people and need no Snakemake; `train-skill`,
-`train-joint` and `bundle` are what the workflow's rules call. Everything heavy is imported after the
-arguments are read, so that `--help` answers at once and the number of threads is set before torch loads.
+`train`, `evaluate`, `play`, `gallery`, `export`, `track` and `doctor` are for people and need no Snakemake;
+`train-skill`, `train-joint`, `train-hierarchy` and `bundle` are what the workflow's rules call. Everything heavy is
+imported after the arguments are read, so that `--help` answers at once and the number of threads is set before torch
+loads.
 """
 
 from __future__ import annotations
@@ -97,10 +98,19 @@ def parser() -> argparse.ArgumentParser:
     track.add_argument("--interval", type=float, default=10.0, help=argparse.SUPPRESS)
     track.add_argument("--lenient", action="store_true", help="report an unreachable store, but succeed")
 
+    export = command("export", _export, "a run's skills as a file for other programs, with a card")
+    export.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or a file of skills")
+    export.add_argument("--format", choices=("onnx", "torchscript", "safetensors"), default="onnx")
+    export.add_argument("--out", type=Path, help="directory to write to (default: export/FORMAT in the run)")
+
     doctor = command("doctor", _doctor, "what this machine has; with a path, the state of the results there")
     doctor.add_argument("results", type=Path, nargs="?")
     _add_config(doctor)
+    _for_the_workflow(command)
+    return top
 
+
+def _for_the_workflow(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
     skill = command("train-skill", _train_skill, "one skill of a chain (called by the workflow)")
     skill.add_argument("--job", required=True, help="the skill's settings as JSON")
     skill.add_argument("--earlier", type=Path, nargs="*", default=[], help="policies of the skills before it, in order")
@@ -112,10 +122,14 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, help="the file of skills to write; its other files go beside it"
     )
 
+    hierarchy = command("train-hierarchy", _train_hierarchy, "a controller over skills (called by the workflow)")
+    hierarchy.add_argument("--job", required=True, help="the controller's settings as JSON")
+    hierarchy.add_argument("--skills", type=Path, help="the file of skills it chooses from; none: a flat controller")
+    hierarchy.add_argument("--out", type=Path, required=True, help="the curve to write; its other files go beside it")
+
     bundle = command("bundle", _bundle, "the skills of a chain as one file (called by the workflow)")
     bundle.add_argument("policies", type=Path, nargs="+")
     bundle.add_argument("--out", type=Path, required=True)
-    return top
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:
@@ -223,6 +237,16 @@ def _train_joint(arguments: argparse.Namespace) -> None:
         learn_jointly(job, out, runtime)
 
 
+def _train_hierarchy(arguments: argparse.Namespace) -> None:
+    from disk.hierarchy import learn_hierarchy
+    from disk.jobs import HierarchyJob
+
+    _configure_torch(arguments.threads)
+    runtime, _ = _settings()
+    job = HierarchyJob.model_validate_json(arguments.job)
+    learn_hierarchy(job, arguments.skills, arguments.out, runtime)
+
+
 def _bundle(arguments: argparse.Namespace) -> None:
     from disk.runs import bundle_run
 
@@ -292,6 +316,13 @@ def _mirror(results: Path, uri: str, lenient: bool) -> None:
         if not lenient:
             raise
         log.warning("%s. Training and results are not affected; later: python -m disk track results/", error)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from disk.export import export
+
+    path = export(arguments.run, arguments.format, arguments.out)
+    print(f"{path}: written, loaded back and compared, action for action; {path.with_name('README.md')} describes it")
 
 
 def _doctor(arguments: argparse.Namespace) -> None:

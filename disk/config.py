@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError, model_validat
 
 from disk import checks
 from disk.faults import explain
-from disk.jobs import EvaluationJob, JointJob, SkillJob
+from disk.jobs import EvaluationJob, HierarchyJob, JointJob, SkillJob
 from disk.methods import Method, RunGroup
 from disk.provenance import code_hash
 from disk.settings import (
@@ -26,6 +26,7 @@ from disk.settings import (
     Dads,
     Diayn,
     Evaluation,
+    Hierarchy,
     Incremental,
     Iteration,
     Metra,
@@ -39,7 +40,7 @@ from disk.settings import (
     changed,
     known,
 )
-from disk.worlds import Change, Coordinates, Environment, Evolution, World
+from disk.worlds import Change, Coordinates, Downstream, Environment, Evolution, World
 
 __all__ = [
     "Adaptive",
@@ -50,10 +51,13 @@ __all__ = [
     "Curriculum",
     "Dads",
     "Diayn",
+    "Downstream",
     "Environment",
     "Evaluation",
     "EvaluationJob",
     "Evolution",
+    "Hierarchy",
+    "HierarchyJob",
     "Incremental",
     "Iteration",
     "JointJob",
@@ -75,6 +79,8 @@ __all__ = [
     "schema",
 ]
 
+FLAT = "flat"
+"""The controller without skills goes by this name where there would be a method's."""
 PROJECT = Path(__file__).resolve().parent.parent
 DEFAULT_FILES = tuple(PROJECT / "config" / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
 
@@ -94,6 +100,7 @@ class Config(Model):
     curriculum: Curriculum
     adaptive: Adaptive
     evaluation: Evaluation
+    hierarchy: Hierarchy
     tracking: Tracking
     runtime: Runtime
     threads: PositiveInt
@@ -112,6 +119,8 @@ class Config(Model):
             for env in group.envs:
                 for name in group.methods:
                     checks.budget(self, env, name)
+                if group.hierarchy:
+                    self.goals_of(env)
         return self
 
     def budget_of(self, env: str, method: str) -> int:
@@ -215,6 +224,51 @@ class Config(Model):
             world_steps=steps,
             episodes=self.evaluation.episodes,
             seed=self.evaluation.seed,
+        )
+
+    def goals_of(self, env: str) -> tuple[World, float]:
+        """The world that an environment's skills are put to work in, and how far its goals are away."""
+        name, row = env, self.environment(env).downstream
+        if row.env is not None:
+            name, row = row.env, self.environment(row.env).downstream
+        if row.size is None:
+            raise ConfigError(f"environments.{name}.downstream.size: missing: expected the size of the square of goals")
+        world = self.environment(name).world()
+        if world.evolution is not None:
+            raise ConfigError(
+                f"environments.{name}.downstream: its world changes over time: expected env, one that stands still"
+            )
+        return world.model_copy(update={"kwargs": {**world.kwargs, **row.kwargs}}), row.size
+
+    def hierarchy_job(self, env: str, method: str, seed: int, hierarchy_seed: int) -> HierarchyJob:
+        """A controller over the skills of a run; of method `flat`, one without."""
+        world, size = self.goals_of(env)
+        settings = self.hierarchy
+        own: dict[str, Any] = {}
+        if method == FLAT:
+            base = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
+            own["sac"] = changed(base, settings.sac, "hierarchy.sac")
+            own["replay_capacity"] = self.environments[env].replay_capacity
+            if own["sac"].environments:
+                raise ConfigError("hierarchy.sac.environments: a flat controller acts in one world")
+            if settings.decisions * settings.steps <= own["sac"].seed_steps:
+                raise ConfigError(
+                    f"hierarchy.decisions: {settings.decisions}: expected more steps than the "
+                    f"{own['sac'].seed_steps} seed steps of a flat controller"
+                )
+        else:
+            self.method(method)
+            own["environments"] = settings.environments
+        return HierarchyJob(
+            env=env,
+            # Its horizon is that of training skills, which has no say here.
+            world=world.model_copy(update={"horizon": settings.episode * settings.steps}),
+            size=size,
+            seed=seed,
+            hierarchy_seed=hierarchy_seed,
+            **{name: getattr(settings, name) for name in ("decisions", "steps", "episode", "every")},
+            **own,
+            code=code_hash() if self.retrain_on_code_change else None,
         )
 
     def joint_job(self, env: str, method: str, seed: int) -> JointJob:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from disk.settings import Adaptive, Curriculum, Incremental, Model, Name, ObjectiveSettings, Sac, Share
 from disk.worlds import World
@@ -66,4 +66,26 @@ class JointJob(Model):
     replay_capacity: PositiveInt | None = None
     """Of each policy's replay."""
     snapshots: list[PositiveInt] | None = None
+    code: str | None = None
+
+
+class HierarchyJob(Model):
+    """Everything the training of a controller depends on besides the skills it chooses from."""
+
+    env: Name
+    """The environment that the skills were learned in."""
+    world: World
+    """The world that goals are set in."""
+    size: PositiveFloat
+    seed: int
+    """Of the skills' run."""
+    hierarchy_seed: NonNegativeInt
+    decisions: PositiveInt
+    steps: PositiveInt
+    episode: PositiveInt
+    every: PositiveInt
+    environments: PositiveInt | None = None
+    """Null for a controller without skills, and the following for one with skills."""
+    sac: Sac | None = None
+    replay_capacity: PositiveInt | None = None
     code: str | None = None

@@ -92,3 +92,5 @@ class RunGroup(Model):
     methods: list[Name]
     seeds: list[NonNegativeInt] | None = None
     """Null: the config's seeds."""
+    hierarchy: bool = False
+    """Train controllers over the skills of these runs, see `hierarchy`."""

@@ -27,6 +27,8 @@ from disk.faults import explain
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+ROLLOUT = 2048
+"""Decisions between two updates of PPO, SB3's default."""
 
 
 class ConfigError(ValueError):
@@ -239,6 +241,43 @@ class Evaluation(Model):
     """Start of the evaluation's own seeds, apart from training's."""
     threads: PositiveInt = 2
     """Processes that share a run's rollouts, one thread each. The numbers do not depend on it."""
+
+
+class Hierarchy(Model):
+    """Skills put to work: a controller that reaches goals by choosing which skill runs next."""
+
+    decisions: PositiveInt
+    """Choices that a controller makes in training, each of a skill that then runs for `steps` steps."""
+    steps: PositiveInt
+    """Environment steps that a chosen skill runs for."""
+    episode: PositiveInt
+    """Decisions in an episode; then there is another goal."""
+    every: PositiveInt
+    """Decisions between two rows of a curve: whole episodes, so that each row is a mean over finished ones."""
+    environments: PositiveInt
+    """Worlds that a controller acts in at once. SB3's default is 1; with more, PPO's rollouts stay as long in all."""
+    seeds: list[NonNegativeInt]
+    """Of controllers: so many are trained for each run's skills."""
+    flat: bool
+    """Train goal-conditioned SAC without skills too, for comparison, wherever there are hierarchies."""
+    threshold: PositiveFloat
+    """The normalised distance that downstream.csv has the steps to."""
+    sac: dict[str, Any] = {}
+    """SAC settings of the flat controller that differ from the environment's."""
+
+    @model_validator(mode="after")
+    def _whole_episodes(self) -> Hierarchy:
+        least = self.episode * self.environments
+        if self.every % least:
+            raise ValueError(
+                f"every: {self.every}: expected a multiple of {least}, an episode of {self.episode} decisions in each "
+                f"of {self.environments} environments"
+            )
+        if self.decisions % self.every:
+            raise ValueError(f"decisions: {self.decisions}: expected a multiple of every, {self.every}")
+        if ROLLOUT % self.environments:
+            raise ValueError(f"environments: {self.environments}: expected a divisor of {ROLLOUT}, PPO's rollout")
+        return self
 
 
 class Tracking(Model):

@@ -191,6 +191,8 @@ def _mirror_run(store: Store, run: Path, skills: Iterable[str]) -> None:
     parent = store.put(record, known, None, None)
     for name in skills:
         store.put(_read_skill(run, name, evaluation), known, parent, None)
+    for curve in sorted(run.glob("hierarchy/seed*.csv")):
+        store.put(_read_hierarchy(run, curve), known, parent, None)
 
 
 def _mirror_live(store: Store, path: Path, over: bool) -> None:
@@ -224,6 +226,7 @@ def _read_run(run: Path) -> Record:
     place, result, env = _place(run), run / "skills.safetensors", run.parents[1]
     stats = [_json(path) for path in sorted(run.glob("skill*/stats.json"))]
     finished = _finished(result, *run.glob("*checkpoint/progress.csv"))
+    alone = not result.exists() and any(run.glob("hierarchy/seed*.json"))  # a controller without skills
     curve = run / "progress.csv" if finished else run / "checkpoint" / "progress.csv"
     rows = _rows(curve)
     about: dict[str, Any]
@@ -251,7 +254,7 @@ def _read_run(run: Path) -> Record:
         artefacts={**artefacts, **({result.name: result} if finished else {})},
         started=_started(seconds, curve, result),
         seconds=seconds,
-        finished=finished,
+        finished=finished or alone,
     )
 
 
@@ -300,6 +303,32 @@ def _chain(stats: Sequence[Mapping[str, Any]], finished: bool) -> dict[str, Any]
 def _current(video: Path, skills: Path) -> bool:
     """Whether a video is there, and of the skills as they are."""
     return _modified(video) >= _modified(skills) > 0.0
+
+
+def _read_hierarchy(run: Path, curve: Path) -> Record:
+    """A finished controller over the run's skills; steps are decisions."""
+    place, about, weights = _place(run), _json(curve.with_suffix(".json")), curve.with_suffix(".safetensors")
+    with curve.open(newline="") as file:
+        lines = [{name: _number(value) for name, value in line.items()} for line in csv.DictReader(file)]
+    seconds = float(about.get("seconds", 0.0))
+    rows = [
+        Row(int(line["decision"]), seconds * (index + 1) / len(lines), {f"hierarchy/{k}": v for k, v in line.items()})
+        for index, line in enumerate(lines)
+    ]
+    name = f"hierarchy/{curve.stem}"
+    return Record(
+        experiment=place["experiment"],
+        key=f"{place['key']}/{name}",
+        name=f"{place['method']}/{run.name}/{name}",
+        rows=rows,
+        results={},
+        params={**_flat(about.get("job", {})), **_identity(place)},
+        tags=_tags(about),
+        artefacts={path.name: path for path in (curve, weights)},
+        started=_started(seconds, curve),
+        seconds=seconds,
+        finished=bool(about),
+    )
 
 
 def _finished(product: Path, *curves: Path) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from disk.settings import Model, Name
 
@@ -24,18 +25,18 @@ class Coordinates(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Coordinates:
-        given = [name for name, value in self if value is not None]
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of qpos, com, info, observation; given: {given or 'none'}")
         if not 1 <= len(self.entries) <= 2:
             raise ValueError(f"{given[0]} must list one or two coordinates, not {len(self.entries)}")
         return self
 
-    @property
+    @cached_property  # these two are asked for at every step
     def source(self) -> str:
-        return next(name for name, value in self if value is not None)
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
 
-    @property
+    @cached_property
     def entries(self) -> list[Any]:
         return list(getattr(self, self.source))
 
@@ -112,6 +113,23 @@ class World(Model):
     """How the world changes over training; null: it does not."""
 
 
+class Downstream(Model):
+    """How the skills of an environment are put to work: goals are set in a world that stands still and never ends."""
+
+    env: Name | None = None
+    """Another environment, whose row says all of this. Null: the skills' own."""
+    size: PositiveFloat | None = None
+    """Goals are uniform in [-size, size], in each coordinate of the position. Null: there are none."""
+    kwargs: dict[str, Any] = {}
+    """Passed to `gymnasium.make` on top of the row's: what keeps an episode from ending, since that would pay."""
+
+    @model_validator(mode="after")
+    def _own_or_anothers(self) -> Downstream:
+        if self.env and (self.size or self.kwargs):
+            raise ValueError("give either env, whose row has the rest, or size and perhaps kwargs")
+        return self
+
+
 class Environment(World):
     """A row of envs.yaml: a world, its schedule and how it is evaluated."""
 
@@ -133,6 +151,8 @@ class Environment(World):
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
     snapshots: list[PositiveInt] = []
     """Steps after which methods that learn all skills together keep them as they are then, ascending."""
+    downstream: Downstream = Downstream()
+    """How skills are put to work; without env and size they are not."""
 
     @model_validator(mode="after")
     def _snapshots_in_order(self) -> Environment:

@@ -101,6 +101,7 @@ rule track:
     """Fill MLflow from what has been computed; an unreachable store is reported, and stops nothing."""
     input:
         tables_and_figures(),
+        downstream_files(),
     output:
         "<results>/tracked.txt",
     log:

@@ -1,0 +1,110 @@
+"""Goals: a world in which the agent is to reach a point, the paper's downstream task.
+
+The observation is the world's own and, behind it, the way to the goal, (goal - position) / size. The reward of a
+step is minus the distance to the goal, and an episode ends after its time only: where every step costs, an early
+end would pay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from disk.config import ConfigError, World
+from disk.envs import make
+
+HORIZON = 1000
+"""100 decisions of 10 steps."""
+NEAREST = 0.05
+"""A start that is nearer to the goal than this share of the size counts as this far, when a distance is divided by it:
+goals are uniform, and a few are at the start."""
+
+
+class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A world with a goal.
+
+    `world` is an environment of config/envs.yaml, whose row (`downstream`) says which world its skills are put to work
+    in and how far away goals are, or a `World` of one's own with a `size`. `reset(options={"goal": [3.0, 4.0]})` sets
+    a goal by hand.
+
+    `info` has, besides what the world says: `goal`, `distance` to it, and `normalised_distance`, the distance as a
+    share of that at the start.
+    """
+
+    metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]}  # noqa: RUF012
+
+    def __init__(
+        self, world: str | World, size: float | None = None, horizon: int = HORIZON, render_mode: str | None = None
+    ) -> None:
+        where, row_size = _look_up(world, size)
+        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        self.env = make(where, horizon=horizon, **options)
+        self.size, self.horizon, self.render_mode = float(row_size), horizon, render_mode
+        self.metadata = self.env.metadata
+        self.action_space = self.env.action_space
+        own = self.env.observation_space
+        assert isinstance(own, Box)
+        way = len(where.position.entries)
+        self.observation_space = Box(
+            np.concatenate((own.low, np.full(way, -np.inf))),
+            np.concatenate((own.high, np.full(way, np.inf))),
+            dtype=np.float64,
+        )
+        self.native_size = self.env.observation_size
+        """How many of the observation's numbers are the world's own: what skills see."""
+        self.goal, self._start = np.zeros(way), 1.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        options = dict(options or {})
+        given = options.pop("goal", None)
+        own = int(self.np_random.integers(2**31))  # so that an episode is all in the seed
+        obs, info = self.env.reset(seed=own, options=options or None)
+        drawn = self.np_random.uniform(-self.size, self.size, len(self.goal))
+        self.goal = drawn if given is None else np.asarray(given, dtype=np.float64).reshape(self.goal.shape)
+        self._start = max(float(np.linalg.norm(self.goal - info["position"])), NEAREST * self.size)
+        return self._seen(obs, info), info
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, _, terminated, truncated, info = self.env.step(action)
+        if terminated:
+            raise ConfigError(
+                f"{self.env.world.id} ended an episode, which pays where every step costs: build it so that it does "
+                "not, as with kwargs {terminate_when_unhealthy: false}"
+            )
+        seen = self._seen(obs, info)
+        return seen, -info["distance"], False, truncated, info
+
+    def _seen(self, obs: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+        way = self.goal - info["position"]
+        distance = float(np.sqrt(way @ way))
+        info.update(goal=self.goal.copy(), distance=distance, normalised_distance=distance / self._start)
+        return np.concatenate((obs, way / self.size))
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _look_up(world: str | World, size: float | None) -> tuple[World, float]:
+    if isinstance(world, str):
+        from disk.config import load
+
+        config = load()
+        if size is None:
+            return config.goals_of(world)
+        row = config.environment(world)
+        known = row.downstream.env or row.downstream.size
+        world = config.goals_of(world)[0] if known else row.world()
+    if size is None:
+        raise ConfigError(f"{world.id}: a world of one's own needs the size of the square of goals")
+    if world.evolution is not None:
+        raise ConfigError(f"{world.id}: goals are set in a world that stands still, and this one changes")
+    return world, size

@@ -1,0 +1,109 @@
+"""Skills that travel: exported and loaded back, they act as they did at home."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import tiny_config
+
+import disk
+from disk.cli import main
+from disk.export import FORMATS, NAMES, export
+from disk.files import ArtefactError
+from disk.runs import evaluate_run, train_run
+
+METHODS = ["disk", "diayn", "metra"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A network for each skill; one that is told a latent; one that sees the position besides. Read only."""
+    small = {"diayn": {"hidden": [16]}, "metra": {"hidden": [16]}, "environments": {"point": {"steps": 100}}}
+    settings, root = tiny_config(small, {"evaluation": {"episodes": 2}}), tmp_path_factory.mktemp("runs")
+    found = {name: train_run(settings, root, "point", name, 0, None, lambda out: nullcontext()) for name in METHODS}
+    evaluate_run(settings, found["disk"])
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_exported_actions_equal_torchs_on_a_thousand_observations(
+    method: str, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    skills = disk.load(runs[method])
+    seen = np.random.default_rng(7).normal(scale=2.0, size=(1000, skills.observation_size)).astype(np.float32)
+    models = {form: export(runs[method], form, tmp_path / form) for form in FORMATS}
+    session = onnxruntime.InferenceSession(str(models["onnx"]))
+    script = torch.jit.load(str(models["torchscript"]))
+    again = disk.load(models["safetensors"])
+    for index, skill in enumerate(skills):
+        expected = skill.act(seen)
+        [onnx] = session.run(["action"], {"observation": seen, "skill": np.array(index)})
+        assert np.abs(onnx - expected).max() < 1e-5
+        assert np.abs(script(torch.from_numpy(seen), index).numpy() - expected).max() < 1e-5
+        assert np.array_equal(again[index].act(seen), expected)
+    apart = [session.run(None, {"observation": seen, "skill": np.array(index)})[0] for index in range(len(skills))]
+    assert not np.allclose(apart[0], apart[1], atol=1e-3), "the number of the skill makes a difference"
+
+
+def test_the_card_says_what_one_needs_to_know(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "point/disk/seed0"
+    shutil.copytree(runs["disk"], run)
+    assert main(["export", str(run), "--format", "onnx"]) == 0
+    folder = run / "export/onnx"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", NAMES["onnx"]]
+    assert "compared, action for action" in capsys.readouterr().out
+    text = (folder / "README.md").read_text()
+    for part in ("license: mit", "disk/Point-v0", "velocity of the position (qpos [0, 1])", "| method | disk |"):
+        assert part in text
+    for part in ("steps of training | 300 |", "| licence | MIT |", "| nominal | hausdorff |", "onnxruntime", "[0, 1]"):
+        assert part in text
+
+
+def test_a_file_without_its_run_is_exported_too_and_nothing_is_written_over_it(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    file = Path(shutil.copy(runs["metra"] / "skills.safetensors", tmp_path))
+    text = export(file, "torchscript").with_name("README.md").read_text()
+    assert "and the position behind it" in text
+    assert "Not measured" in text
+    assert "unknown" in text
+    with pytest.raises(ArtefactError, match="is what would be exported"):
+        export(file, "safetensors", tmp_path)
+
+
+def test_a_model_whose_actions_differ_is_not_left_behind(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(disk.export._READERS, "onnx", lambda content: lambda seen, skill: np.full((len(seen), 4), 9.0))
+    with pytest.raises(ArtefactError, match="its actions differ by"):
+        export(runs["disk"], "onnx", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_skills_are_loaded_from_mlflow(runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    from disk.tracking import mirror
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    run = tmp_path / "results/point/diayn/seed0"
+    shutil.copytree(runs["diayn"], run)
+    mirror(run, uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    client = MlflowClient(uri)
+    [found] = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    expected = disk.load(run)
+    for path in ("/skills.safetensors", ""):
+        skills = disk.load(f"runs:/{found.info.run_id}{path}")
+        assert np.array_equal(skills[1].act(np.ones(2)), expected[1].act(np.ones(2)))
+    with pytest.raises(ArtefactError, match=r"runs:/0123.*cannot be fetched from sqlite"):
+        disk.load("runs:/0123/skills.safetensors")

@@ -1,0 +1,87 @@
+# Skills put to work: controllers that reach goals by choosing which skill runs next, and one that does without skills.
+
+
+rule train_hierarchy:
+    """PPO over the skills of a run."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    output:
+        curve="<results>/{env}/{method}/seed{seed}/hierarchy/seed{hierarchy_seed}.csv",
+        weights="<results>/{env}/{method}/seed{seed}/hierarchy/seed{hierarchy_seed}.safetensors",
+        stats="<results>/{env}/{method}/seed{seed}/hierarchy/seed{hierarchy_seed}.json",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/hierarchy{hierarchy_seed}.log",
+    benchmark:
+        "<benchmarks>/{env}/{method}/seed{seed}/hierarchy{hierarchy_seed}.tsv"
+    wildcard_constraints:
+        hierarchy_seed=r"0|[1-9]\d*",
+    threads: CONFIG.threads
+    params:
+        job=hierarchy_job,
+    shell:
+        "python -m disk train-hierarchy --job {params.job:q} --skills {input:q} --out {output.curve:q}"
+        " --threads {threads} --log {log:q}"
+
+
+rule train_flat:
+    """Goal-conditioned SAC without skills, on the same observations and rewards."""
+    output:
+        curve="<results>/{env}/flat/seed{seed}/hierarchy/seed{hierarchy_seed}.csv",
+        weights="<results>/{env}/flat/seed{seed}/hierarchy/seed{hierarchy_seed}.safetensors",
+        stats="<results>/{env}/flat/seed{seed}/hierarchy/seed{hierarchy_seed}.json",
+    log:
+        "<logs>/{env}/flat/seed{seed}/hierarchy{hierarchy_seed}.log",
+    benchmark:
+        "<benchmarks>/{env}/flat/seed{seed}/hierarchy{hierarchy_seed}.tsv"
+    wildcard_constraints:
+        hierarchy_seed=r"0|[1-9]\d*",
+    threads: CONFIG.threads
+    params:
+        job=hierarchy_job,
+    shell:
+        "python -m disk train-hierarchy --job {params.job:q} --out {output.curve:q} --threads {threads} --log {log:q}"
+
+
+rule downstream:
+    """How fast each method's skills become useful, as a table and a figure."""
+    input:
+        curves_of(),
+    output:
+        table="<results>/{env}/downstream.csv",
+        figure=report(
+            "<results>/{env}/downstream.svg",
+            caption="../report/downstream.rst",
+            category="Skills at work",
+            labels={"environment": "{env}", "figure": "normalised distance"},
+        ),
+    log:
+        "<logs>/{env}/downstream.log",
+    params:
+        threshold=CONFIG.hierarchy.threshold,
+        runs=hierarchies_label,
+        decisions=f"{CONFIG.hierarchy.decisions:,}",
+    shell:
+        "python workflow/scripts/downstream.py {params.threshold} {wildcards.env} {output.figure:q} {output.table:q}"
+        " {input:q} > {log:q} 2>&1"
+
+
+rule downstream_worlds:
+    """The figure with a panel for each world that skills were learned in."""
+    input:
+        curves_of(*worlds_at_work()),
+    output:
+        report(
+            "<results>/downstream.svg",
+            caption="../report/downstream.rst",
+            category="Skills at work",
+            labels={"environment": "all", "figure": "normalised distance"},
+        ),
+    log:
+        "<logs>/downstream.log",
+    params:
+        threshold=CONFIG.hierarchy.threshold,
+        runs=hierarchies_label,
+        decisions=f"{CONFIG.hierarchy.decisions:,}",
+    shell:
+        "python workflow/scripts/downstream.py {params.threshold} 'Skills at work' {output:q} - {input:q}"
+        " > {log:q} 2>&1"
