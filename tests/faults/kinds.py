@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from conftest import HookedPoint
-from rig import CHAINS, Case, Clock, Ended, Run, attempt, command, contents, ended, kill, spawn
+from rig import CHAINS, Case, Clock, Ended, Run, attempt, command, ended, kill, spawn
 
 from disk import examine
 from disk.sac import SAC
@@ -268,7 +268,7 @@ def _damage_artefact(case: Case, rng: random.Random, how: str) -> None:
     _damage(case, rng, path, how)
     case.doctor = _doctor(case)
     rebuilt = path == run / "progress.csv" and case.run.method in CHAINS  # from its skills', whenever they are bundled
-    if contents(case.root) != case.reference and path.name not in case.doctor and not rebuilt:
+    if case.differing() and path.name not in case.doctor and not rebuilt:
         case.detail += " UNSEEN BY DOCTOR"
     relative = path.relative_to(case.root).parts
     if len(relative) > 3 and relative[3].startswith("skill") and relative[3] != "skills.safetensors":

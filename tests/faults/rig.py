@@ -228,12 +228,18 @@ class Case:
             return "LOST"
         if self.ends[-1] != "done":
             return f"STUCK: {self.ends}"
-        found = contents(self.root)
-        if found != self.reference:
-            differ = [name for name in {*found, *self.reference} if found.get(name) != self.reference.get(name)]
-            self.detail += f" differs: {sorted(differ)[:3]}"
+        if differ := self.differing():
+            self.detail += f" differs: {differ[:3]}"
             return "DIVERGED"
         return "refused" if self.refusals else "recovered"
+
+    def differing(self) -> list[str]:
+        """Files that are not what an undisturbed run leaves."""
+        try:
+            found = contents(self.root)
+        except ValueError as error:  # a damaged stats.json
+            return [str(error)]
+        return sorted(name for name in {*found, *self.reference} if found.get(name) != self.reference.get(name))
 
     def _heed(self, message: str) -> str:
         """Do what a refusal says; a complaint if it does not say what."""
