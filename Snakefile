@@ -21,6 +21,9 @@ container: "disk.sif"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/common_cluster.smk"
+include: "workflow/rules/common_figures.smk"
+include: "workflow/rules/common_hierarchy.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/hierarchy.smk"

@@ -1,0 +1,109 @@
+"""What figures, videos and galleries are drawn from. Which figures there are is said in disk/figures.py."""
+
+
+def all_figures():
+    """Figures of every environment in the runs."""
+    names = (disk.figures.figures_of(CONFIG, env) for env in environments())
+    return [f"<results>/{name}" for own in names for name in own]
+
+
+def runs_label(wildcards):
+    """Methods, seeds and steps behind a figure, for its caption in the report."""
+    return disk.figures.runs_text(CONFIG, wildcards.env)
+
+
+def run_label(wildcards):
+    """The same of one method."""
+    return disk.figures.runs_text(CONFIG, wildcards.env, wildcards.method)
+
+
+def variants_label(wildcards):
+    """The same of DISk and its variants."""
+    variants = disk.figures.variants_of(CONFIG, wildcards.env)
+    return disk.figures.runs_text(CONFIG, wildcards.env, *variants)
+
+
+def legs_label(wildcards):
+    """The same of the methods that are compared under every condition."""
+    chosen = disk.figures.beside_each_other(CONFIG, wildcards.env)
+    return disk.figures.runs_text(CONFIG, wildcards.env, *chosen)
+
+
+def all_rollouts(wildcards):
+    """Rollouts of every run in every condition of the environment."""
+    files = [
+        of_all_runs(f"rollouts/{condition}.parquet")(wildcards)
+        for condition in conditions_of(wildcards.env)
+    ]
+    return [path for own in files for path in own]
+
+
+def first_rollout_of_run(wildcards):
+    """Rollouts of a run in its environment's first condition."""
+    return _rollouts(wildcards, conditions_of(wildcards.env)[:1])
+
+
+def variants_metrics(wildcards):
+    """Measures of DISk and its variants."""
+    found = disk.figures.variants_of(CONFIG, wildcards.env)
+    if not found:
+        raise WorkflowError(
+            f"environments.{wildcards.env}: no ablations: its runs have fewer than two methods with objective disk"
+        )
+    return _run_files(wildcards, "metrics.csv", found)
+
+
+def legs_rollouts(wildcards):
+    """Rollouts of two methods, one seed each, in every condition: at the end, and of the last snapshot."""
+    env, row = wildcards.env, CONFIG.environment(wildcards.env)
+    chosen = disk.figures.beside_each_other(CONFIG, env)
+    if not chosen:
+        raise WorkflowError(
+            f"environments.{env}: no legs.svg: it needs actuators that die, two conditions or more, and a learned run"
+        )
+    files = []
+    for method in chosen:
+        run = f"<results>/{env}/{method}/seed{disk.figures.first_runs(CONFIG, env)[method]}"
+        names = list(row.conditions)
+        if not CONFIG.method(method).incremental:
+            names += [f"{name}@{step}" for step in row.snapshots[-1:] for name in names]
+        files += [f"{run}/rollouts/{name}.parquet" for name in names]
+    return files
+
+
+def steps_of_skills(wildcards):
+    """Steps that each skill of a chain is trained for, at most."""
+    env, method = wildcards.env, wildcards.method
+    count = range(CONFIG.skills_of(env, method))
+    return json.dumps([CONFIG.steps_of(env, method, skill) for skill in count])
+
+
+def stats_of_runs(wildcards):
+    """stats.json of every training of an environment's runs."""
+    files, skills = [], range(CONFIG.environment(wildcards.env).skills)
+    for method, seed in runs_of(wildcards.env):
+        run = f"<results>/{wildcards.env}/{method}/seed{seed}"
+        if method in INCREMENTAL:
+            own = [s for s in skills if CONFIG.owner_of(method, s) == method]
+            files += [f"{run}/skill{skill:02d}/stats.json" for skill in own]
+        else:
+            files.append(f"{run}/stats.json")
+    return files
+
+
+# Videos and galleries.
+
+
+def first_condition(wildcards):
+    """The condition that a run's pictures are of, unless another is asked for."""
+    return conditions_of(wildcards.env)[0]
+
+
+def existing_videos(wildcards):
+    """Videos of an environment's runs that there are, with their times.
+
+    A parameter, no input: a gallery is made again when there are others, but never makes one, which needs OpenGL.
+    """
+    root = Path(config.get("pathvars", {}).get("results", "results"), wildcards.env)
+    videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
+    return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
