@@ -17,7 +17,8 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     for fault in error.errors():
         # Besides keys and indices, pydantic's location names the branch of a union it tried.
         location = [part for part in fault["loc"] if not UNION_BRANCH.fullmatch(str(part))]
-        path = ".".join(filter(None, [prefix, *map(str, location)]))
+        names = [str(part) if str(part).isprintable() else repr(part) for part in location]
+        path = ".".join(filter(None, [prefix, *names]))
         message, value = fault["msg"].removeprefix("Value error, "), fault["input"]
         if fault["type"] == "extra_forbidden":
             message = f"unknown key; {_nearest(location, model)}"
