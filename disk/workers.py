@@ -1,8 +1,8 @@
 """Rollouts by several processes at once.
 
-A step of an Ant is about half MuJoCo, which lets other threads run, and half Python around it, which does not:
-threads would gain little, processes nearly all (`benchmarks/rollouts.py` measures both). They are forked where
-that is possible, so that a worker starts at once, with everything that is loaded and registered.
+Threads are nearly as fast on two cores (`benchmarks/rollouts.py` measures both), but about half of a step is Python,
+of which one thread runs at a time: processes go on gaining where there are more cores. They are forked where that is
+possible, so that a worker starts at once, with everything that is loaded and registered.
 """
 
 from __future__ import annotations
