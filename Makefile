@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart test lint format schema figures report ui bench soak clean
+.PHONY: help setup quickstart test lint format schema figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ bench: setup  ## our learner beside others, the whole loop by phase, the workflo
 
 soak: setup  ## faults into runs of every method, and what became of each: docs/reliability.md; a quarter of an hour
 	python tests/faults/soak.py --faults $(or $(FAULTS),200) --workers $(CORES) --out results/soak
+
+campaign: setup  ## tests that take too long for make test: SLURM's daemons, a tracking server that goes away
+	DISK_CAMPAIGN=1 pytest -m campaign
 
 clean:  ## remove caches, never results
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html

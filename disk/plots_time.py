@@ -93,7 +93,7 @@ def _of_seeds(method: str, runs: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataF
 def _variance(axes: Axes, method: str, curves: Mapping[str, pd.DataFrame], methods: Sequence[str]) -> None:
     for other, table in curves.items():
         if other != method and table.shape[1]:
-            axes.plot(table.index, table.mean(axis=1), color=FAINT, linewidth=0.8, zorder=1.8)
+            axes.plot(table.index, table.mean(axis=1), color=FAINT, linewidth=0.8, zorder=1.8, rasterized=True)
     own = curves[method]
     if not own.shape[1]:
         nothing(axes, "no value")

@@ -169,7 +169,9 @@ class Training:
         lane.env.at(self.parts.start + step)
         obs = lane.begin(self.parts, step) if lane.obs is None else lane.obs
         action, origin = self._act(lane, obs)
-        must_be_finite("action", action, step)
+        if not np.isfinite(action).all():
+            self.progress.check()  # a loss that went wrong before it says more
+            must_be_finite("action", action, step)
         lane.set_out(action, origin, self.pool)
 
     def _act(self, lane: Lane, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

@@ -53,9 +53,18 @@ TINY: dict[str, Any] = {
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    config.addinivalue_line("markers", "campaign: minutes of a busy machine; run by make campaign")
     config.addinivalue_line(
         "markers", "needs(name): skipped where the machine lacks slurm, chromium or gl; see needs.py"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Campaigns last longer than a test may: they are for `make campaign`, and no part of `make test`."""
+    if not os.environ.get("DISK_CAMPAIGN"):
+        campaigns = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=campaigns)
+        items[:] = [item for item in items if item not in campaigns]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -23,7 +23,7 @@ from disk.config import Config, ConfigError
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.files import ArtefactError, checksum, load_stats, load_tensors
-from disk.integrity import CHECKED, finished, identity, read_stats
+from disk.integrity import CHECKED, curve_checksum, finished, identity, read_stats, same_curve
 from disk.replay import Columns, Replay, inherit
 from disk.skills import load
 from disk.tables import read_csv, read_rollouts, save_csv, save_rollouts
@@ -87,13 +87,13 @@ def check(raw: dict[str, Any]) -> None:
 
 
 @given(path=st.sampled_from(PLACES), value=ODD)
-@settings(max_examples=120)
+@settings(max_examples=50)
 def test_a_configuration_with_anything_anywhere_is_refused_with_a_path_or_plans(path: tuple[Any, ...], value: Any):
     check(changed(path, lambda at, key: at.__setitem__(key, value)))
 
 
 @given(path=st.sampled_from([path for path in PLACES if isinstance(path[-1], str)]), name=st.text(max_size=8))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_configuration_without_a_key_or_with_another_is_refused_with_a_path_or_plans(
     path: tuple[Any, ...], name: str
 ):
@@ -137,7 +137,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 @given(corruption=CORRUPTION)
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize(
     "name", ["policy.safetensors", "replay.safetensors", "visits.npy", "stats.json", "progress.csv"]
 )
@@ -157,12 +157,21 @@ def test_a_corrupted_file_of_a_skill_is_refused_or_the_same(
         assert str(folder) in str(error)
     else:
         # What training does not read, or what its result does not depend on.
-        assert name == "stats.json"
+        assert name in ("stats.json", "progress.csv")
         assert found == identity(job, [chain[0]])
         original = load_stats(chain[0] / "stats.json")
         lasting = {key: original[key] for key in original if key not in ("seconds", "commit", "code_hash")}
         assert lasting.items() <= read_stats(folder).items()
-    assert name == "stats.json" or not finished(folder, load_stats(chain[0] / "stats.json")["stamp"], CHECKED)
+    if name == "progress.csv":  # only bundling reads it
+        stats = load_stats(chain[0] / "stats.json")
+        try:
+            text = same_curve(folder, stats)
+        except ArtefactError as error:
+            assert str(path) in str(error)
+        else:
+            assert curve_checksum(text) == stats["curve"]
+    elif name != "stats.json":
+        assert not finished(folder, load_stats(chain[0] / "stats.json")["stamp"], CHECKED)
     for read_file in (load, load_tensors) if name.endswith("safetensors") else ():
         try:
             read_file(path)
@@ -173,7 +182,7 @@ def test_a_corrupted_file_of_a_skill_is_refused_or_the_same(
 
 
 @given(content=st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_in_place_of_a_file_are_refused(tmp_path: Path, content: bytes):
     for name in ("policy.safetensors", "replay.safetensors", "visits.npy", "stats.json"):
         (tmp_path / name).write_bytes(content)
@@ -205,7 +214,7 @@ def saved_checkpoint(directory: Path) -> torch.Tensor:
 
 
 @given(corruption=CORRUPTION, name=st.sampled_from(["state.safetensors", "replay.bin", "snapshot5.safetensors"]))
-@settings(max_examples=120)
+@settings(max_examples=50)
 def test_a_corrupted_checkpoint_starts_over_or_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, corruption: Corruption, name: str
 ):
@@ -228,7 +237,7 @@ def test_a_corrupted_checkpoint_starts_over_or_comes_back_as_it_was(
 
 
 @given(corruption=CORRUPTION, sums=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_a_corrupted_table_is_refused_or_the_same(
     tmp_path_factory: pytest.TempPathFactory, corruption: Corruption, sums: bool
 ):
@@ -274,7 +283,7 @@ GOOD = st.builds(
     st.lists(WHOLE, min_size=1, max_size=4, unique=True),
     st.lists(st.floats(0, 3), min_size=4, max_size=4),
     st.booleans(),
-    st.integers(1, 16),
+    st.sampled_from([1, 2, 4, 8, 16]),  # of 16 blocks
 )
 
 
@@ -284,7 +293,7 @@ def world_with(changes: list[dict[str, Any]], total: int) -> Any:
 
 
 @given(changes=st.lists(CHANGE, min_size=1, max_size=3), total=st.integers(-1, 1000))
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_any_schedule_of_change_is_refused_by_name_or_says_what_the_world_is(changes: list[dict[str, Any]], total: int):
     try:
         world = world_with(changes, total)
@@ -297,7 +306,7 @@ def test_any_schedule_of_change_is_refused_by_name_or_says_what_the_world_is(cha
 
 
 @given(changes=GOOD, steps=st.lists(WHOLE, min_size=2, max_size=6))
-@settings(max_examples=25)
+@settings(max_examples=8)
 def test_what_a_world_is_at_a_step_does_not_depend_on_how_one_got_there(
     changes: list[dict[str, Any]], steps: list[int]
 ):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conftest import HOOKED, deadly_child, fingerprint, learn, often, tiny_config
 
+from disk.checkpoint import verify
 from disk.config import Config
-from disk.doctor import _state
 from disk.files import load_tensors
 from disk.train import Interrupted
 
@@ -53,7 +53,7 @@ def test_a_stopped_training_goes_on_elsewhere_with_the_same_bytes(
     steps = meta["step"]
     assert steps == 125, "it was brought back at the end of the episode"
     assert (shared / "replay.bin").stat().st_size == meta["bytes"][0]
-    assert f"can go on from step {steps}" in _state(out)
+    verify(shared, meta)
     assert {path.name for path in shared.iterdir()} >= {"progress.csv", "job.json"}, "for whoever watches"
     hooked.on_step = None
     learn(config, out, range(2), runtime=often(config))

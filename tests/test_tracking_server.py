@@ -62,7 +62,7 @@ def rows(path: Path) -> list[dict[str, float]]:
         return [{name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_eight_trainings_log_to_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
