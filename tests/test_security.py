@@ -210,7 +210,15 @@ def test_figures_escape_names(tmp_path: Path):
 
 def test_captions_hold_names_and_nothing_else_of_the_configuration():
     """Names are plain words, so what a caption may quote are wildcards, numbers, and labels made of names."""
-    allowed = {"wildcards.env", "wildcards.method", "wildcards.seed", "params.runs", "params.drawn", "params.condition"}
+    allowed = {
+        "wildcards.env",
+        "wildcards.method",
+        "wildcards.seed",
+        "params.runs",
+        "params.drawn",
+        "params.condition",
+        "params.decisions",
+    }
     for caption in (PROJECT / "workflow" / "report").glob("*.rst"):
         quoted = set(re.findall(r"{{ *snakemake\.([\w.]+) *}}", caption.read_text()))
         assert quoted <= allowed, f"{caption.name}: {quoted - allowed}"
