@@ -75,6 +75,8 @@ def figures_of(config: Config, env: str) -> Iterator[str]:
         yield from (f"{env}/{method}/seed{seed}/worlds.svg" for method, seed in learned.items())
     if beside_each_other(config, env):
         yield f"{env}/legs.svg"
+    if any(group.hierarchy for group in config.runs if env in group.envs):
+        yield f"{env}/downstream.svg"
 
 
 def computed(config: Config) -> list[Path]:

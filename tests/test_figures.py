@@ -19,7 +19,7 @@ QUICK = config.load("config/quick.yaml")
 
 def test_every_figure_of_the_paper_is_among_those_of_its_worlds() -> None:
     ant = set(figures.figures_of(PAPER, "ant"))
-    names = ("trajectories", "hausdorff", "consistency", "curves", "ablations", "disk/seed0/order")
+    names = ("trajectories", "hausdorff", "consistency", "curves", "ablations", "disk/seed0/order", "downstream")
     assert ant == {f"ant/{name}.svg" for name in names}
     broken = set(figures.figures_of(PAPER, "ant_broken"))
     assert {"ant_broken/legs.svg", "ant_broken/forgetting.svg", "ant_broken/dads/seed0/worlds.svg"} <= broken

@@ -38,10 +38,12 @@ def curves_of(*envs):
 def downstream_files():
     """Tables and figures of skills at work; a figure with all worlds where there are several."""
     worlds = worlds_at_work()
-    for env in worlds:
-        yield from (f"<results>/{env}/downstream.{form}" for form in ("csv", "svg"))
-    if len(worlds) > 1:
-        yield "<results>/downstream.svg"
+    files = [
+        f"<results>/{env}/downstream.{form}"
+        for env in worlds
+        for form in ("csv", "svg")
+    ]
+    return files + (["<results>/downstream.svg"] if len(worlds) > 1 else [])
 
 
 def hierarchy_job(wildcards):
