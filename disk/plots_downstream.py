@@ -34,7 +34,8 @@ def downstream(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], out: 
         if not curves:
             nothing(shown[0], "no runs")
         for axes, (world, own) in zip(shown, curves.items(), strict=False):
-            axes.set_title(world.replace("_", " "))
+            if len(curves) > 1:  # of one alone the title speaks
+                axes.set_title(world.replace("_", " "))
             axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5)
             drawn = [_curve(axes, method, frames, methods) for method, frames in own.items()]
             if not any(drawn):

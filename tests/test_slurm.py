@@ -57,7 +57,9 @@ class Node:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         paths = os.pathsep.join([str(PROJECT), str(PROJECT / "tests")])
-        self.environment = {**os.environ, "SLURM_NODE_PORT": port, "PYTHONPATH": paths, "SLOW_POINT": str(SECONDS)}
+        programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        slow = {"PYTHONPATH": paths, "SLOW_POINT": str(SECONDS)}
+        self.environment = {**os.environ, "PATH": programs, "SLURM_NODE_PORT": port, **slow}
         said = self._script("start")
         for assignment in shlex.split(said.removeprefix("export ")):
             name, _, value = assignment.partition("=")
@@ -155,15 +157,33 @@ def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_r
     second = node.snakemake(tmp_path / "second.log", *command)
     assert second.wait(timeout=1500) == 0, said(tmp_path / "second.log")
 
-    config = configuration.parse(raw_config(CONFIG))
-    for method, seed in RUNS:
-        train_run(config, tmp_path / "local", "point", method, seed, None, lambda out: nullcontext())
-    local = {path.relative_to(tmp_path / "local"): path for path in (tmp_path / "local").rglob("*.safetensors")}
-    assert len(local) == 2 * (2 * SKILLS + 1) + 1, "policies and replays, and a file for each run"
-    for name, path in local.items():
-        assert (node.project / "results" / name).read_bytes() == path.read_bytes(), name
+    assert compare(node, RUNS) == 2 * (2 * SKILLS + 1) + 1, "policies and replays, and a file for each run"
     assert "TIMEOUT" in said(tmp_path / "first.log") + said(tmp_path / "second.log")
     assert not list(node.project.rglob("*checkpoint/*")), "finished trainings leave nothing behind"
+
+
+@pytest.mark.campaign
+@pytest.mark.needs("slurm")
+def test_a_whole_target_in_one_allocation_that_is_too_short_for_it(node: Node) -> None:
+    """The batch script saves before its time is up, puts itself back into the queue, and ends with the same bytes."""
+    options = ["--parsable", "--time=2", "--signal=B:TERM@60", "--cpus-per-task=2", "--mem=100"]
+    script = [str(PROJECT / "profiles/slurm/in-one-allocation.sh"), *TARGETS[:2], "--configfile", "slow.yaml"]
+    number = node.run("sbatch", *options, *script).strip()
+    until(lambda: number not in node.run("squeue", "-h", "-o", "%i").split(), 600.0)
+    log = said(node.project / f"in-one-allocation.{number}.log")
+    assert "out of time: back into the queue" in log, log
+    assert compare(node, RUNS[:2]) == 2 * (2 * SKILLS + 1), log
+
+
+def compare(node: Node, runs: list[tuple[str, int]]) -> int:
+    """How many files a local training of these runs leaves; every byte of them must be in the node's results."""
+    config, root = configuration.parse(raw_config(CONFIG)), node.project / "local"
+    for method, seed in runs:
+        train_run(config, root, "point", method, seed, None, lambda out: nullcontext())
+    local = {path.relative_to(root): path for path in root.rglob("*.safetensors")}
+    for name, path in local.items():
+        assert (node.project / "results" / name).read_bytes() == path.read_bytes(), name
+    return len(local)
 
 
 def said(path: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from test_plots import texts
 from test_workflow import Project
 
 from disk.files import checksum, load_json
@@ -110,6 +111,26 @@ def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: P
     project.run(target, "--allowed-rules", "measure_after_training", ok=False)
     log = (project.path / "logs/mine/disk/seed0/after_training.log").read_text()
     assert "skill01/policy.safetensors: is damaged, or not of this skill" in log
+
+
+def test_skills_of_a_changing_world_are_put_to_work_in_the_plain_one(project: Project) -> None:
+    """A panel for each world that skills were learned in, and a table for each."""
+    runs = [{"envs": ["mine", "point"], "methods": ["random"], "hierarchy": True}]
+    hierarchy = {"decisions": 256, "steps": 2, "episode": 16, "every": 128, "environments": 8, "seeds": [0, 1]}
+    own = {"mine": {**MINE, "downstream": {"env": "point"}}}
+    project.configure(runs=runs, environments=own, hierarchy={**hierarchy, "flat": False})
+    project.run("results/mine/downstream.csv", "results/point/downstream.csv", "results/downstream.svg")
+    root = project.path / "results"
+    table = pd.read_csv(root / "mine/downstream.csv")
+    assert table["method"].tolist() == ["random", "random"]
+    assert table["hierarchy_seed"].tolist() == [0, 1]
+    job = load_json(root / "mine/random/seed0/hierarchy/seed0.json")["job"]
+    assert job["world"]["id"] == "disk/Point-v0"
+    assert not job["world"].get("evolution")
+    both, one = texts(root / "downstream.svg"), texts(root / "mine/downstream.svg")
+    assert {"Skills at work", "mine", "point"} <= set(both)
+    assert "mine: skills at work" in one
+    assert "mine" not in one, "a panel alone needs no title of its own"
 
 
 def test_adding_a_skill_to_an_evolving_world_trains_exactly_that_skill(project: Project) -> None:

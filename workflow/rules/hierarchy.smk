@@ -61,7 +61,7 @@ rule downstream:
         runs=hierarchies_label,
         decisions=f"{CONFIG.hierarchy.decisions:,}",
     shell:
-        "python workflow/scripts/downstream.py {params.threshold} {wildcards.env} {output.figure:q} {output.table:q}"
+        "python workflow/scripts/downstream.py {params.threshold} '{wildcards.env}: skills at work' {output.figure:q} {output.table:q}"
         " {input:q} > {log:q} 2>&1"
 
 
