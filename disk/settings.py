@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -104,7 +105,7 @@ class Sac(Model):
     # What only some methods set is null otherwise: it then does not appear in a job.
     environments: PositiveInt | None = None
     """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
-    overlap: Literal[True] | None = None
+    overlap: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
     """A step is simulated in a thread of its own while the learner works on the step before; its action is then chosen
     before that update. Null: one after the other."""
     entropy_per_action: float | None = None

@@ -64,7 +64,8 @@ def test_several_policies_cannot_share_worlds(method: str):
 
 def test_simulating_while_learning_chooses_each_action_before_the_update(tmp_path: Path):
     """The same transitions until the second action after the first update, and then others."""
-    plain, overlapping = tiny_config(), tiny_config({"sac": {"overlap": True}})
+    plain, overlapping = tiny_config({"sac": {"overlap": False}}), tiny_config({"sac": {"overlap": True}})
+    assert plain.skill_job("point", "disk", 0, 0) == tiny_config().skill_job("point", "disk", 0, 0)
     rows = [
         load_file(learn(config, tmp_path / name, range(1))[0] / "replay.safetensors")["action"].numpy()
         for name, config in (("plain", plain), ("overlapping", overlapping))
