@@ -2,9 +2,10 @@
 
     python benchmarks/requests.py results/laptop logs/laptop/benchmarks
 
-Memory is the largest resident set. Time is CPU time, which is what a training takes on a core of its own; a clock would
-also count the other jobs of a shared machine. `--steps 20000` says what skills of so many steps would have come to,
-from the time a step took, for measurements that were cut short.
+Memory is the largest resident set. Time is CPU time, which is what a training takes on a core of its own (a clock would
+also count the other jobs of a shared machine), and the ten seconds of Snakemake on the node. `--preset
+config/laptop.yaml` says what trainings with the steps of that preset would have come to, from the time a step took, for
+measurements that were cut short: config/requests.yaml makes some.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import csv
 import json
 from pathlib import Path
 
-from disk.config import JointJob, Runtime, SkillJob
+from disk import config as configuration
+from disk.config import Config, JointJob, Runtime, SkillJob
 from disk.resources import expected_mb, memory_mb, minutes, size_of
 
 START = 4.0
 """CPU seconds of a trainer before its first step."""
+ON_THE_NODE = 10.0
+"""Seconds that SLURM counts besides: Snakemake, which starts twice. 6 to 12 in the jobs of tests/test_slurm.py."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("benchmarks", type=Path)
-    parser.add_argument("--steps", type=int, help="as if skills had so many steps")
+    parser.add_argument("--preset", type=Path, help="as if trainings had the steps of this configuration")
     arguments = parser.parse_args()
+    preset = configuration.load(arguments.preset) if arguments.preset else None
     runtime = Runtime(device="cpu", checkpoint_minutes=5.0, log_every=1000)
     print("| training | steps | asked, MB | used, MB | ratio | asked, min | used, min | ratio |")
     print("|---|---|---|---|---|---|---|---|")
@@ -39,23 +44,34 @@ def main() -> None:
             continue  # not finished
         with path.open(newline="") as file:
             used = list(csv.DictReader(file, delimiter="\t"))[-1]
-        print(row(str(name), job, float(used["max_rss"]), float(used["cpu_time"]), arguments.steps, folder, runtime))
+        print(row(name, job, float(used["max_rss"]), float(used["cpu_time"]), preset, folder, runtime))
 
 
 def row(
-    name: str, raw: dict[str, object], used_mb: float, cpu: float, steps: int | None, folder: Path, runtime: Runtime
+    name: Path,
+    raw: dict[str, object],
+    used_mb: float,
+    cpu: float,
+    preset: Config | None,
+    folder: Path,
+    runtime: Runtime,
 ) -> str:
     done = SkillJob.model_validate(raw) if "skill" in raw else JointJob.model_validate(raw)
     earlier = [folder.with_name(f"skill{skill:02d}") for skill in range(getattr(done, "skill", 0))]
     taken = [int(json.loads((each / "stats.json").read_text())["steps"]) for each in earlier]
     job, size, seconds, wanted = done, size_of(done.world), cpu, taken
-    if steps and done.steps:
-        job = done.model_copy(update={"steps": steps})
-        seconds = START + (cpu - START) * steps / done.steps
-        wanted = [steps for _ in taken]
+    if preset and done.steps:
+        method = name.parts[1]
+        if isinstance(done, SkillJob):
+            chain = [preset.skill_job(done.env, method, done.seed, skill) for skill in range(done.skill + 1)]
+            job, wanted = chain[-1], [each.steps or 0 for each in chain[:-1]]
+        else:
+            job = preset.joint_job(done.env, method, done.seed)
+        seconds = START + (cpu - START) * (job.steps or 0) / done.steps
         used_mb += expected_mb(job, wanted, size) - expected_mb(done, taken, size)
+    seconds += ON_THE_NODE
     megabytes, asked = memory_mb(job, wanted, size, runtime), minutes(job, size, runtime)
-    cells = [name, f"{job.steps or 0:,}", megabytes, round(used_mb), f"{megabytes / used_mb:.2f}"]
+    cells = [f"`{name}`", f"{job.steps or 0:,}", megabytes, round(used_mb), f"{megabytes / used_mb:.2f}"]
     cells += [asked, f"{seconds / 60:.1f}", f"{60 * asked / seconds:.2f}"]
     return f"| {' | '.join(map(str, cells))} |"
 

@@ -166,6 +166,7 @@ class Bar:
     def __init__(self, label: str, total: int, every: float = 60.0) -> None:
         from tqdm import tqdm
 
+        tqdm.monitor_interval = 0  # no thread: where memory is short it does not start, and tqdm would wait for ever
         self.label, self.total, self.every = label, total, every
         hidden = not sys.stderr.isatty()
         self._bar = tqdm(total=total, desc=label, unit="step", disable=hidden, leave=False, dynamic_ncols=True)

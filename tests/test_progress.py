@@ -7,6 +7,7 @@ import io
 import logging
 import math
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,13 @@ def test_the_rate_counts_this_processs_steps_only(caplog: pytest.LogCaptureFixtu
     clock[0] = 10.0
     bar.show(700)
     assert "700/1000 steps, 10 steps/s, 0.5 min left" in caplog.text
+
+
+def test_a_bar_starts_no_thread():
+    """tqdm's own would be waited for without end where memory is too short for it to start."""
+    before = threading.active_count()
+    Bar("label", 10).close()
+    assert threading.active_count() == before
 
 
 def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch):

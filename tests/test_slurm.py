@@ -166,7 +166,7 @@ def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_r
 @pytest.mark.needs("slurm")
 def test_a_whole_target_in_one_allocation_that_is_too_short_for_it(node: Node) -> None:
     """The batch script saves before its time is up, puts itself back into the queue, and ends with the same bytes."""
-    options = ["--parsable", "--time=2", "--signal=B:TERM@60", "--cpus-per-task=2", "--mem=100"]
+    options = ["--parsable", "--time=3", "--signal=B:TERM@90", "--cpus-per-task=1", "--mem=100"]
     script = [str(PROJECT / "profiles/slurm/in-one-allocation.sh"), *TARGETS[:2], "--configfile", "slow.yaml"]
     number = node.run("sbatch", *options, *script).strip()
     until(lambda: number not in node.run("squeue", "-h", "-o", "%i").split(), 600.0)

@@ -18,6 +18,9 @@ stopped=
 stop() {
   stopped=yes
   kill -TERM -- "-$controller" # its whole group: Snakemake starts nothing more, trainings save
+  # Snakemake may hang when it is asked to end while it chooses jobs. By then trainings have saved, and what it leaves
+  # locked is unlocked when the workflow starts again.
+  (sleep 60 && kill -KILL -- "-$controller" 2> /dev/null) &
 }
 
 set -m # a process group of its own for Snakemake and what it starts

@@ -280,7 +280,7 @@ def controller_killed(campaign: Any, run: Run, place: Path) -> tuple[str, str, s
     process = project.start(*WANTED)
     _when_training(project, process)
     process.kill()
-    process.communicate()
+    process.wait()  # not communicate(), which would wait for the orphans too
     return _verdict(project, expected, f"{len(_trainers(project))} orphans")
 
 
@@ -295,7 +295,7 @@ def job_killed(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=600)
-    others = (project.path / WANTED[1]).exists()
+    others = any((project.path / name).exists() for name in WANTED)
     outcome, detail, message = _verdict(project, expected, f"killed {len(killed)}, the other run was made: {others}")
     return (outcome if others else "LOST"), detail, message
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -383,7 +384,12 @@ def out_of_memory(case: Case, rng: random.Random) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         case.work()
 
-    case.note(attempt(work))
+    pid, reader = spawn(work)
+    # A thread that cannot be started for want of memory is waited for without end; a walltime would end it.
+    watchdog = Timer(60.0, kill, [pid])
+    watchdog.start()
+    case.note(ended(pid, reader))
+    watchdog.cancel()
     for each in started:
         end = ended(*each)
         if end.how != "done":
