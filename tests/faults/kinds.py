@@ -26,6 +26,7 @@ from disk.sac import SAC
 Kind = Callable[[Case, random.Random], None]
 KINDS: dict[str, Kind] = {}
 CHAIN_ONLY: set[str] = set()
+IN_TRAINING = "kill -9 in the middle of a longer training"
 
 
 def kind(name: str, chains: bool = False) -> Callable[[Kind], Kind]:
@@ -44,20 +45,10 @@ def kind(name: str, chains: bool = False) -> Callable[[Kind], Kind]:
 @kind("kill -9 at a random time")
 def kill_any_time(case: Case, rng: random.Random) -> None:
     for _ in range(rng.randint(1, 3)):
-        clock = Clock()
-
-        def work(clock: Clock = clock) -> None:
-            clock.watch()
-            case.work()
-
-        pid, reader = spawn(work)
+        pid, reader = spawn(case.work)
         time.sleep(case.seconds * rng.uniform(0.05, 1.0))
-        cost = clock.since()
         kill(pid)
-        end = ended(pid, reader)
-        case.note(end)
-        if end.how == "killed":
-            case.loss = max(case.loss or 0.0, cost)
+        case.note(ended(pid, reader))
     case.detail = "killed" if "killed" in case.ends else "over before the kill"
 
 
@@ -114,10 +105,46 @@ def kill_after(case: Case, rng: random.Random) -> None:
     _dying_at_write(case, rng, "after")
 
 
+def _when_training(case: Case, rng: random.Random, first: Callable[[], object] = int) -> tuple[int, int]:
+    """Start the command, and come back when it has taken some steps of a training: its process and its report."""
+    reader, writer = os.pipe()
+    after = rng.randint(1, 60)
+
+    def work() -> None:
+        def tell(count: int, result: tuple[Any, ...]) -> tuple[Any, ...]:
+            if count >= after and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+                HookedPoint.on_step = None
+                os.close(writer)
+            return result
+
+        HookedPoint.steps, HookedPoint.on_step = 0, tell
+        first()
+        case.work()
+
+    child = spawn(work)
+    os.close(writer)
+    os.read(reader, 1)  # until all have closed the other end
+    os.close(reader)
+    return child
+
+
+@kind(IN_TRAINING)
+def kill_training(case: Case, rng: random.Random) -> None:
+    clock = Clock()
+    pid, reader = _when_training(case, rng, clock.watch)
+    time.sleep(0.6 * case.seconds * rng.random())
+    cost = clock.since()
+    kill(pid)
+    end = ended(pid, reader)
+    case.note(end)
+    case.detail = end.how
+    if end.how == "killed" and cost is not None:
+        case.loss = cost
+
+
 @kind("SIGTERM with a grace period")
 def terminate(case: Case, rng: random.Random) -> None:
-    pid, reader = spawn(case.work)
-    time.sleep(case.seconds * rng.uniform(0.1, 1.0))
+    pid, reader = _when_training(case, rng)
     kill(pid, signal.SIGTERM)
     begun = time.monotonic()
     end = ended(pid, reader)
@@ -127,12 +154,13 @@ def terminate(case: Case, rng: random.Random) -> None:
 
 @kind("SIGTERM, SIGKILL before the grace is over")
 def preempt(case: Case, rng: random.Random) -> None:
-    pid, reader = spawn(case.work)
-    time.sleep(case.seconds * rng.uniform(0.1, 1.0))
+    pid, reader = _when_training(case, rng)
     kill(pid, signal.SIGTERM)
-    time.sleep(rng.uniform(0.0, 0.05))
+    time.sleep(rng.uniform(0.0, 0.02))
     kill(pid)
-    case.note(ended(pid, reader))
+    end = ended(pid, reader)
+    case.note(end)
+    case.detail = end.how
 
 
 @kind("suspended for a while")
@@ -169,7 +197,7 @@ def _remount(place: Path, options: str) -> None:
 @kind("full disk")
 def full_disk(case: Case, rng: random.Random) -> None:
     """A small tmpfs where mounting is allowed; elsewhere a limit on the size of files."""
-    kilobytes = rng.randint(8, 200)
+    kilobytes = rng.randint(8, 90)
     if can_mount():
         _remount(case.root.parent, f"size={kilobytes}k")
         case.mend = lambda: _remount(case.root.parent, "size=64m")

@@ -37,7 +37,8 @@ from disk.config import Config
 from disk.files import ArtefactError
 from disk.progress import NotFiniteError
 from disk.runs import evaluate, measure, read_runs, train_run
-from disk.train import Interrupted
+from disk.signals import Stopping
+from disk.train import Interrupted, Training
 
 torch.set_num_threads(1)
 for _slow in ("code_hash", "commit"):  # half of a tiny run's time
@@ -62,7 +63,9 @@ QUICK = {
 }
 """Runs of a second, over those of test_resume.py: two hundred of them are to be broken and mended."""
 MINUTES = 0.005
-"""checkpoint_minutes of the runs that are killed: 0.3 seconds, several episodes."""
+"""checkpoint_minutes of the runs that are broken: 0.3 seconds, several episodes."""
+LONG_MINUTES = 0.02
+"""That of the long ones: 1.2 seconds, some fifty episodes."""
 CHAINS = [name for name in ROWS if config_of().methods[name].incremental]
 RESULTS = ("policy.safetensors", "replay.safetensors", "visits.npy", "skills.safetensors")
 REMEDY = re.compile(r"[Dd]elete (it\b|both\b|/[^\s,;]+)|make room|make it writable|[Ww]ait for|last good checkpoint")
@@ -75,19 +78,22 @@ class Run:
     method: str
     evolving: bool = False
     seed: int = 0
+    long: bool = False
+    """Some seconds of training, and several checkpoints, to see how much of it a kill costs."""
 
     @property
     def name(self) -> str:
-        return f"{self.method}{' evolving' if self.evolving else ''}"
+        return f"{self.method}{' evolving' if self.evolving else ''}{' long' if self.long else ''}"
 
-    def config(self, minutes: float = MINUTES) -> Config:
-        return _config(self.evolving, minutes)
+    def config(self, minutes: float | None = None) -> Config:
+        return _config(self.evolving, self.long, minutes or (LONG_MINUTES if self.long else MINUTES))
 
 
 @cache
-def _config(evolving: bool, minutes: float) -> Config:
+def _config(evolving: bool, long: bool, minutes: float) -> Config:
     often = {"runtime": {"checkpoint_minutes": minutes}}
-    return tiny_config(HOOKED, SMALL, QUICK, EVOLVING if evolving else {}, often)
+    steps = {"environments": {"point": {"steps": 1500, "snapshots": []}}} if long else {}
+    return tiny_config(HOOKED, SMALL, QUICK, EVOLVING if evolving else {}, steps, often)
 
 
 def command(run: Run, root: Path, config: Config | None = None) -> None:
@@ -151,8 +157,8 @@ class Clock:
         self._memory = mmap.mmap(-1, 8)
 
     def watch(self) -> None:
-        """In the child: remember the beginnings of trainings and the moments of saved states."""
-        begin, saved = Pace.__init__, Pace.saved
+        """In the child: remember the beginnings of trainings and the moments of saved states, and forget them after."""
+        begin, saved, run = Pace.__init__, Pace.saved, Training.run
 
         def beginning(pace: Pace, seconds: float) -> None:
             begin(pace, seconds)
@@ -162,15 +168,19 @@ class Clock:
             saved(pace)
             self._set(pace._saved)
 
-        Pace.__init__, Pace.saved = beginning, after_save  # type: ignore[method-assign]
+        def running(training: Training, stopping: Stopping) -> None:
+            run(training, stopping)
+            self._set(0.0)  # all of its steps are saved
+
+        Pace.__init__, Pace.saved, Training.run = beginning, after_save, running  # type: ignore[method-assign]
 
     def _set(self, value: float) -> None:
         self._memory[:] = struct.pack("d", value)
 
-    def since(self) -> float:
-        """Seconds of work that a kill at this moment costs."""
+    def since(self) -> float | None:
+        """Seconds of training that a kill at this moment costs; None: nothing is being trained."""
         begun = struct.unpack("d", self._memory[:])[0]
-        return time.monotonic() - begun if begun else 0.0
+        return time.monotonic() - begun if begun else None
 
 
 @dataclass
