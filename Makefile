@@ -29,8 +29,8 @@ quickstart: setup  ## skills of the point robot: train, measure, draw; minutes
 	snakemake --cores $(CORES) --configfile config/quick.yaml
 	@python workflow/scripts/show.py results/quick/point
 
-test: setup lint  ## lint, types and all tests
-	pytest -n $(CORES) --dist worksteal
+test: setup lint  ## lint, types and all tests; one more at a time than there are cores, since some wait for SLURM
+	pytest -n $$(($(CORES) + 1)) --dist worksteal
 
 lint: setup  ## formatting, lint and types
 	ruff format --check .
@@ -70,7 +70,7 @@ bench: setup  ## our learner beside others, the whole loop by phase, the workflo
 soak: setup  ## faults into runs of every method, and what became of each: docs/reliability.md; a quarter of an hour
 	python tests/faults/soak.py --faults $(or $(FAULTS),200) --workers $(CORES) --out results/soak
 
-campaign: setup  ## tests that take too long for make test: SLURM's daemons, a tracking server that goes away
+campaign: setup  ## tests that take too long for make test: a tracking server that goes away
 	DISK_CAMPAIGN=1 pytest -m campaign
 
 clean:  ## remove caches, never results

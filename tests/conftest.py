@@ -60,11 +60,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns last longer than a test may: they are for `make campaign`, and no part of `make test`."""
+    """Campaigns last longer than a test may: they are for `make campaign`, and no part of `make test`.
+
+    SLURM comes first: its tests wait for minutes, while other workers do the rest.
+    """
     if not os.environ.get("DISK_CAMPAIGN"):
         campaigns = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=campaigns)
         items[:] = [item for item in items if item not in campaigns]
+    items.sort(key=lambda item: "slurm" not in {name for each in item.iter_markers("needs") for name in each.args})
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

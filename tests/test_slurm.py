@@ -131,7 +131,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.campaign
 @pytest.mark.needs("slurm")
 def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_run(node: Node, tmp_path: Path) -> None:
     """Two chains and a joint method; scancel, requeue, both preemptions, a short walltime, a dead controller."""
@@ -162,7 +161,6 @@ def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_r
     assert not list(node.project.rglob("*checkpoint/*")), "finished trainings leave nothing behind"
 
 
-@pytest.mark.campaign
 @pytest.mark.needs("slurm")
 def test_a_whole_target_in_one_allocation_that_is_too_short_for_it(node: Node) -> None:
     """The batch script saves before its time is up, puts itself back into the queue, and ends with the same bytes."""

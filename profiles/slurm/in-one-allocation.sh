@@ -18,8 +18,8 @@ stopped=
 stop() {
   stopped=yes
   kill -TERM -- "-$controller" # its whole group: Snakemake starts nothing more, trainings save
-  # Snakemake may hang when it is asked to end while it chooses jobs. By then trainings have saved, and what it leaves
-  # locked is unlocked when the workflow starts again.
+  # Snakemake 9 hangs if it is asked to end while it chooses jobs (its handler waits for a lock that the thread it
+  # interrupts holds). Trainings have saved by then, and its locks are removed when the workflow starts again.
   (sleep 60 && kill -KILL -- "-$controller" 2> /dev/null) &
 }
 

@@ -12,7 +12,7 @@ import kinds  # noqa: E402
 import soak  # noqa: E402
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 def test_a_fault_of_every_kind_ends_in_the_bytes_of_an_undisturbed_run(tmp_path: Path):
     names = list(kinds.KINDS)
     found = soak.soak(len(names), seed=1, scratch=tmp_path, names=names)
