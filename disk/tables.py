@@ -7,13 +7,14 @@ from. Both are compared when the table is read; a table without one, from elsewh
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disk.files import ArtefactError, checksum, save_text, whole
+from disk.files import ArtefactError, checksum, save_text, sweep, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +24,9 @@ AGAIN = "Delete it and run the same command again"
 
 
 def save_rollouts(frame: pd.DataFrame, out: Path, made_from: Iterable[Path] = ()) -> None:
-    with whole(out) as file:
-        frame.to_parquet(file, index=False)
-    _save_sums(out, made_from)
+    content = io.BytesIO()
+    frame.to_parquet(content, index=False)
+    _save(content.getvalue(), out, made_from)
 
 
 def read_rollouts(path: Path) -> pd.DataFrame:
@@ -39,8 +40,7 @@ def read_rollouts(path: Path) -> pd.DataFrame:
 
 
 def save_csv(frame: pd.DataFrame, out: Path, made_from: Iterable[Path] = ()) -> None:
-    save_text(out, frame.to_csv(index=False, float_format="%.9g"))
-    _save_sums(out, made_from)
+    _save(frame.to_csv(index=False, float_format="%.9g").encode(), out, made_from)
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -58,10 +58,15 @@ def sums_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _save_sums(out: Path, made_from: Iterable[Path]) -> None:
-    names = [out.name, *(os.path.relpath(path, out.parent) for path in made_from)]
-    lines = "".join(f"{checksum(out.parent / name)}  {name}\n" for name in names)
+def _save(content: bytes, out: Path, made_from: Iterable[Path]) -> None:
+    """Sums first: where there is a table, they are there too, whenever a process is killed."""
+    sweep(out.parent, out.name)
+    sums = {out.name: hashlib.sha256(content).hexdigest()}
+    sums |= {os.path.relpath(path, out.parent): checksum(path) for path in made_from}
+    lines = "".join(f"{value}  {name}\n" for name, value in sums.items())
     save_text(sums_of(out), f"# {_own(lines)}\n{lines}")  # a comment for sha256sum
+    with whole(out) as file:
+        file.write(content)
 
 
 def _own(lines: str) -> str:
