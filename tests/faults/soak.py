@@ -72,6 +72,7 @@ class Campaign:
         begun = time.monotonic()
         if name in company.KINDS:
             outcome, detail, message = company.KINDS[name](self, run, self.scratch / f"fault{number}")
+            detail, message = (text.replace(str(self.scratch), "…") for text in (detail, message))
             return Result(number, name, run.name, outcome, detail, "", None, message, time.monotonic() - begun)
         place = self.scratch / f"fault{number}"
         root, reference = self.straight(run)
