@@ -18,16 +18,16 @@ from disk.worlds import World
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
-TIME_MARGIN = 1.7
-"""More than of memory: cores differ, and others on the same node take their share of its caches."""
-LEAST_MINUTES = 3.0
+TIME_MARGIN = 1.6
+"""Cores differ, and others on the same node take their share of its caches. Whole minutes add to it."""
+LEAST_MINUTES = 2.0
 """Nobody gains from less, and a node may be slow to begin."""
 PROCESS_MB = 600.0
 """A trainer before it has any data, 350, and the process beside it that mirrors it in MLflow."""
 CUDA_MB = 2500.0
 """What CUDA adds to it on the host."""
-START_SECONDS = 40.0
-"""Snakemake on the node, twice, and a trainer up to its first step."""
+START_SECONDS = 20.0
+"""Snakemake on the node, twice, a trainer up to its first step, and the process beside it."""
 UPDATE_SECONDS = 1.0e-3
 """An update of networks that cost nothing."""
 PRODUCT_SECONDS = 0.19e-9

@@ -67,5 +67,5 @@ def test_a_replay_that_is_full_or_not_inherited_asks_for_no_more():
 def test_untrained_policies_and_gpus(tiny: Config):
     job = tiny.joint_job("point", "random", 0)
     point = size_of(job.world)
-    assert minutes(job, point, tiny.runtime) == 3
+    assert minutes(job, point, tiny.runtime) == 2
     assert memory_mb(job, [], point, runtime(device="cuda")) > memory_mb(job, [], point, runtime()) + 2_000
