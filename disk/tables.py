@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 AGAIN = "Delete it and run the same command again"
+BOTH = "Delete both it and {}, and run the same command again"
 
 
 def save_rollouts(frame: pd.DataFrame, out: Path, made_from: Iterable[Path] = ()) -> None:
@@ -81,15 +82,14 @@ def check(path: Path) -> None:
     try:
         first, _, rest = sums.read_text().partition("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{sums}: cannot be read: {error}. {AGAIN}") from None
+        raise ArtefactError(f"{sums}: cannot be read: {error}. {BOTH.format(path.name)}") from None
     if first != f"# {_own(rest)}":
         raise ArtefactError(
-            f"{sums}: is damaged (checksum {_own(rest)}, expected {first[2:]!r}). Delete both it and {path.name}, and "
-            "run the same command again"
+            f"{sums}: is damaged (checksum {_own(rest)}, expected {first[2:]!r}). {BOTH.format(path.name)}"
         )
     listed = {match[2]: match[1] for match in map(LINE.fullmatch, rest.splitlines()) if match}
     if path.name not in listed:
-        raise ArtefactError(f"{sums}: is of another table than {path.name}. Delete both and run the same command again")
+        raise ArtefactError(f"{sums}: is of another table than {path.name}. {BOTH.format(path.name)}")
     for name, expected in listed.items():
         there = path.parent / name
         if name != path.name and not there.exists():

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from conftest import deadly_child
 
+from disk.files import ArtefactError
 from disk.tables import read_csv, read_rollouts, save_csv, save_rollouts, sums_of
 
 FRAME = pd.DataFrame({"skill": [0, 1], "value": [0.25, 0.5]})
@@ -35,3 +36,12 @@ def test_a_table_that_is_there_has_its_sums_and_nothing_else_is_left(tmp_path: P
             break
         assert code == -signal.SIGKILL
     assert 4 <= calls < 19, "every write, and then none"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xb8 no text", b"# of another\n"])
+def test_damaged_sums_are_refused_with_a_remedy_that_makes_both_again(tmp_path: Path, damage: bytes) -> None:
+    out = tmp_path / "metrics.csv"
+    save_csv(FRAME, out)
+    sums_of(out).write_bytes(damage)
+    with pytest.raises(ArtefactError, match=r"metrics\.csv\.sha256: .*Delete both it and metrics\.csv, and run"):
+        read_csv(out)
