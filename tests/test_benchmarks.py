@@ -88,3 +88,26 @@ def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
     for name in ("help", "start_of_a_training_job", "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
         assert found[name]["seconds"] > 0.0
     assert found["loading_19_skills"]["rows"] == 19_000
+
+
+def test_tables_of_results_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
+    from tables import table
+
+    results, benchmarks = tmp_path / "results/hopper", tmp_path / "benchmarks/hopper"
+    results.mkdir(parents=True)
+    lines = ["method,condition,metric,mean,ci_low,ci_high,seeds", "disk,nominal,hausdorff,6.512,6.1,6.9,2"]
+    lines += ["disk,nominal,coverage,123.4,100.6,140,2", "new,nominal,hausdorff,12,12,12,1"]
+    (results / "summary.csv").write_text("\n".join(lines))
+    used = {(0, 0): (3600, 1800), (0, 1): (3600, 1800), (1, 0): (3600, 7200), (1, 1): (10, 5)}  # the last was resumed
+    for (seed, skill), (clock, cpu) in used.items():
+        run = Path("disk", f"seed{seed}")
+        (results / run / f"skill0{skill}").mkdir(parents=True)
+        (results / run / f"skill0{skill}/stats.json").write_text('{"steps": 50000, "seconds": 3600}')
+        (benchmarks / run).mkdir(parents=True, exist_ok=True)
+        (benchmarks / run / f"skill0{skill}.tsv").write_text(f"s\tcpu_time\n{clock}\t{cpu}\n")
+    (results / "new/seed0").mkdir(parents=True)
+    (results / "new/seed0/stats.json").write_text('{"steps": 70000, "seconds": 1800}')
+    rows = table(results, benchmarks).splitlines()
+    assert rows[0].startswith("| method | seeds | steps | CPU-hours | hausdorff |")
+    assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 123 [101, 140] | – | – | 6.3 [5.7, 7.0] |"
+    assert rows[3] == "| `new` | 1 | 70,000 | 0.50 | 12.0 | – | – | – | – | – |"
