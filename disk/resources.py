@@ -1,6 +1,6 @@
 """What a training asks a cluster for: memory and walltime, from its steps, its world and its replay.
 
-The numbers are those of docs/performance.md (one core, one thread) and of the table in docs/clusters.md, which
+The numbers are fitted to the trainings of the table in docs/clusters.md (one core, one thread), which
 `benchmarks/requests.py` prints. A request is what a job is expected to use and a margin; a retry asks for half as much
 again, each time.
 """
@@ -18,8 +18,8 @@ from disk.worlds import World
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
-TIME_MARGIN = 1.6
-"""Cores differ, and others on the same node take their share of its caches. Whole minutes add to it."""
+TIME_MARGIN = 1.55
+"""Cores differ, and others on the same node take their share of its caches."""
 LEAST_MINUTES = 2.0
 """Nobody gains from less, and a node may be slow to begin."""
 PROCESS_MB = 600.0
@@ -28,13 +28,13 @@ CUDA_MB = 2500.0
 """What CUDA adds to it on the host."""
 START_SECONDS = 20.0
 """Snakemake on the node, twice, a trainer up to its first step, and the process beside it."""
-UPDATE_SECONDS = 1.0e-3
+UPDATE_SECONDS = 0.3e-3
 """An update of networks that cost nothing."""
-PRODUCT_SECONDS = 0.19e-9
+PRODUCT_SECONDS = 0.27e-9
 """A multiplication in them, for each transition of the batch, forwards and backwards through all networks."""
-STEP_SECONDS = 0.35e-3
+STEP_SECONDS = 0.15e-3
 """A step of a world that costs nothing: acting, storing, the curve."""
-SUBSTEP_SECONDS = 5.0e-6
+SUBSTEP_SECONDS = 7.6e-6
 """A step of the simulator, for each degree of freedom."""
 
 
@@ -117,9 +117,9 @@ def _model_seconds(job: SkillJob | JointJob, size: Size) -> float:
     """An update of what an objective learns, and its reward."""
     settings = job.objective
     if not isinstance(settings, Diayn | Dads | Metra):
-        return 0.4e-3  # the nearest neighbours
+        return 0.0  # the nearest neighbours are in UPDATE_SECONDS
     products = _products([size.observation, *settings.hidden, _latents(job) + 1])
-    return UPDATE_SECONDS + 0.7 * PRODUCT_SECONDS * job.sac.batch_size * products * (1 + isinstance(settings, Metra))
+    return 0.67 * PRODUCT_SECONDS * job.sac.batch_size * products * (1 + isinstance(settings, Metra))
 
 
 def _latents(job: SkillJob | JointJob) -> int:
@@ -139,7 +139,7 @@ def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime:
 def minutes(job: SkillJob | JointJob, size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """Walltime to ask for; where a cluster gives less, the rest is left to the retries, which go on from there."""
     seconds = TIME_MARGIN * expected_seconds(job, size) / runtime.speed
-    wanted = math.ceil(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES))
+    wanted = math.floor(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES) + 0.5)  # the margin is enough as it is
     return min(wanted, runtime.longest_minutes or wanted)
 
 
