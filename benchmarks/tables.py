@@ -43,13 +43,8 @@ def table(results: Path, benchmarks: Path) -> str:
     rows.append(["---"] * len(rows[0]))
     for method in dict.fromkeys(line["method"] for line in lines):
         for condition in conditions:
-            seeds = found[method, condition, "hausdorff"]["seeds"]
-            cells = [
-                f"`{method}`",
-                *([condition] if len(conditions) > 1 else []),
-                seeds,
-                *cost(results, benchmarks, method),
-            ]
+            cells = [f"`{method}`", *([condition] if len(conditions) > 1 else [])]
+            cells += [found[method, condition, "hausdorff"]["seeds"], *cost(results, benchmarks, method)]
             cells += [shown(found.get((method, condition, measure))) for measure in MEASURES]
             rows.append([*cells, PAPER.get(results.name, {}).get(method, "–")])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
