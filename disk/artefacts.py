@@ -106,6 +106,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "skill": job.skill,
         "mean_consistency": consistency,
         "mean_diversity": diversity if job.skill else None,
+        **({"paid": objective.paid()._asdict()} if job.objective.normaliser else {}),
         "alpha": objective.alpha,
         "beta": objective.beta if job.skill else None,
         "steps": parts.steps,

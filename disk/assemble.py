@@ -18,7 +18,7 @@ from disk.integrity import read_stats
 from disk.objectives import Objective
 from disk.objectives.dads import DadsObjective
 from disk.objectives.diayn import DiaynObjective
-from disk.objectives.incremental import IncrementalObjective, inverse_mean
+from disk.objectives.incremental import IncrementalObjective, Paid, inverse_mean
 from disk.objectives.metra import MetraObjective
 from disk.objectives.parallel import ParallelObjective
 from disk.replay import Batch, Columns, Replay, inherit
@@ -146,16 +146,22 @@ def _incremental(
     past: Tensor | None = None
     alpha, bonus = job.first_alpha or 0.0, job.alive_bonus or 0.0
     beta: float | None = 0.0
+    paid: Paid | None = None
     if earlier:
         states, collected = _past(job, earlier, env.sigma_size)
         past = torch.from_numpy(np.concatenate(states))
         before = read_stats(earlier[-1])
         alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
-        if before["mean_diversity"] is not None:
+        if config.normaliser == "released":
+            paid = Paid(**before["paid"])
+            alpha, beta = (
+                w * own for w, own in zip((config.alpha, config.beta), paid.weights(config.mean_floor), strict=True)
+            )
+        elif before["mean_diversity"] is not None:
             beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
         else:
             beta = config.beta if config.second_beta == "one" else None  # None: measured at the first update
-    objective = IncrementalObjective(config, env.sigma_size, past, alpha, beta, bonus, generator, device)
+    objective = IncrementalObjective(config, env.sigma_size, past, alpha, beta, bonus, generator, device, paid)
     return objective, collected
 
 

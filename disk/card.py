@@ -7,11 +7,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from disk.config import World
 from disk.files import ArtefactError, load_json
 from disk.skills import Skills
+
+if TYPE_CHECKING:
+    from disk.pretrained import Measured
 
 USE = {
     "onnx": """\
@@ -30,8 +35,9 @@ action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
 }
 
 
-def card(skills: Skills, run: Path, name: str, form: str, compared: int, difference: float) -> str:
-    """A card in Markdown, with the front matter that model hubs read."""
+def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured: Measured | None = None) -> str:
+    """A card in Markdown, with the front matter that model hubs read. `checked` says how the file was; `measured` is
+    what was measured of it, without which the run's own numbers are taken."""
     meta, world = skills.meta, skills.world
     about = _about(run)
     low, high = meta["action_low"], meta["action_high"]
@@ -55,9 +61,11 @@ def card(skills: Skills, run: Path, name: str, form: str, compared: int, differe
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     usage = USE[form].format(name=name, size=meta["observation_size"])
+    front: dict[str, Any] = {"license": "mit", "tags": ["reinforcement-learning", "skill-discovery", meta["env"]]}
+    if measured:
+        front |= measured.front_matter(meta["env"])
     return f"""---
-license: mit
-tags: [reinforcement-learning, skill-discovery, {meta["env"]}]
+{yaml.safe_dump(front, sort_keys=False, default_flow_style=None, width=120).rstrip()}
 ---
 # {len(skills)} skills of {meta["env"]}
 
@@ -70,7 +78,7 @@ that skill's actions in the environment's own bounds.
 
 ## Measures
 
-{_measures(run)}
+{measured.table() if measured else _measures(run)}
 
 ## Use
 
@@ -78,8 +86,7 @@ that skill's actions in the environment's own bounds.
 {usage}
 ```
 
-Written as {form}, loaded back and compared with the skills on {compared} observations a skill: actions differ by at
-most {difference:.2g}.
+{checked}
 """
 
 

@@ -37,7 +37,7 @@ from disk.replay import CHUNK, Replay, append_rows, read_rows
 from disk.scratch import Scratch
 
 log = logging.getLogger("disk")
-FORMAT = 3
+FORMAT = 4
 """Of what a training saves. To be raised when that changes: a state of another format is not continued."""
 
 

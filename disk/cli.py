@@ -1,6 +1,6 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `export`, `track` and `doctor` are for people and need no Snakemake;
+`train`, `evaluate`, `play`, `gallery`, `export`, `publish`, `track` and `doctor` are for people and need no Snakemake;
 `train-skill`, `train-joint`, `train-hierarchy` and `bundle` are what the workflow's rules call. Everything heavy is
 imported after the arguments are read, so that `--help` answers at once and the number of threads is set before torch
 loads.
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     _add_config(train)
 
     evaluate = command("evaluate", _evaluate, "roll out a run's skills, measure them and draw their paths")
-    evaluate.add_argument("run", type=Path, help="e.g. results/point/disk/seed0")
+    evaluate.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or pretrained/ant: beside its card")
     _add_config(evaluate)
 
     play = command("play", _play, "show a skill in MuJoCo's viewer, or write a video where there is no screen")
@@ -102,6 +102,11 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or a file of skills")
     export.add_argument("--format", choices=("onnx", "torchscript", "safetensors"), default="onnx")
     export.add_argument("--out", type=Path, help="directory to write to (default: export/FORMAT in the run)")
+
+    publish = command("publish", _publish, "a run's skills in 16 bits, with a card of what these do")
+    publish.add_argument("run", type=Path, help="e.g. results/laptop/ant/disk/seed0")
+    publish.add_argument("--out", type=Path, required=True, help="directory to write to, e.g. pretrained/ant")
+    _add_config(publish)
 
     doctor = command("doctor", _doctor, "what this machine has; with a path, the state of the results there")
     doctor.add_argument("results", type=Path, nargs="?")
@@ -276,10 +281,14 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.config import load
+    from disk.pretrained import CARD, check
     from disk.runs import evaluate_run
 
     _configure_torch(arguments.threads)
-    print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
+    if (arguments.run / CARD).exists():
+        print(check(arguments.run, arguments.threads))
+    else:
+        print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
 
 
 def _play(arguments: argparse.Namespace) -> None:
@@ -323,6 +332,15 @@ def _export(arguments: argparse.Namespace) -> None:
 
     path = export(arguments.run, arguments.format, arguments.out)
     print(f"{path}: written, loaded back and compared, action for action; {path.with_name('README.md')} describes it")
+
+
+def _publish(arguments: argparse.Namespace) -> None:
+    from disk.config import load
+    from disk.pretrained import publish
+
+    _configure_torch(arguments.threads)
+    path = publish(load(*arguments.configfile), arguments.run, arguments.out, arguments.threads)
+    print(f"{path}: written and measured; {path.with_name('README.md')} has the measures")
 
 
 def _doctor(arguments: argparse.Namespace) -> None:

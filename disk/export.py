@@ -64,7 +64,11 @@ def export(run: Path, form: Format, out: Path | None = None) -> Path:
     difference = _compare(skills, _READERS[form](content), path)
     with whole(path) as file:
         file.write(content)
-    save_text(folder / "README.md", card(skills, home, path.name, form, COMPARED, difference))
+    checked = (
+        f"Written as {form}, loaded back and compared with the skills on {COMPARED} observations a skill: actions "
+        f"differ by at\nmost {difference:.2g}."
+    )
+    save_text(folder / "README.md", card(skills, home, path.name, form, checked))
     return path
 
 

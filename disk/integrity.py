@@ -22,8 +22,8 @@ RESTORE = "Restore it, or delete it and run the same command again"
 ELAPSED = ("time/time_elapsed", "time/fps")
 CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
 """Files of a skill whose checksums stand in its stats.json."""
-FIRST_OBJECTIVE = ("objective.neighbours", "objective.recent_states", "objective.past_states")
-"""What the first skill of a chain looks at of its objective's settings."""
+FIRST_OBJECTIVE = tuple(f"objective.{key}" for key in ("neighbours", "recent_states", "past_states", "normaliser"))
+"""What matters to the first skill of a chain, and to what it records, of its objective's settings."""
 
 
 def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
@@ -41,7 +41,8 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         for name in _read_from_earlier(job):
             same_checksum(folder, name, stats)
             found[f"{folder.name}/{name}"] = stats["checksums"][name]
-        found["before"] = json.dumps([stats["mean_consistency"], stats["mean_diversity"]])
+        means = [stats["mean_consistency"], stats["mean_diversity"]]
+        found["before"] = json.dumps([*means, stats["paid"]] if job.objective.normaliser else means)
     return found
 
 

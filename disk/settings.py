@@ -147,6 +147,9 @@ class Incremental(Model):
     """How α grows over a skill: from 0 (tanh), from -α as in the released code (signed), not at all."""
     mean_floor: PositiveFloat
     """Means of r_c and r_d are clamped here before they are inverted."""
+    normaliser: Literal["released"] | None = None
+    """What α and β are the inverse means of. `released`: of what all earlier skills were *paid* for consistency and for
+    diversity, sign included, as in the released code. Null: of the raw r_c and r_d of the skill before."""
 
     def relevant_to(self, skill: int) -> Incremental:
         """The settings with those replaced by a fixed value that this skill's training never looks at."""
@@ -159,7 +162,7 @@ class Incremental(Model):
 
     def relevant_to_all(self) -> Incremental:
         """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
-        return self.model_copy(update={"past_states": 1, "second_beta": "one"})
+        return self.model_copy(update={"past_states": 1, "second_beta": "one", "normaliser": None})
 
 
 class Diayn(Model):

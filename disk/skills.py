@@ -97,9 +97,12 @@ class Skills(Sequence[Skill]):
         low, high = (np.asarray(self.meta[f"action_{side}"], dtype=np.float32) for side in ("low", "high"))
         return low + (action + 1.0) * 0.5 * (high - low)
 
-    def save(self, path: Path) -> None:
-        tensors = {**self.actor.state_dict(), "which": self.which, "latent": self.latent}
-        save_tensors(path, tensors, self.meta)
+    def save(self, path: Path, half: bool = False) -> None:
+        """`half`: in 16 bits, half the size; `load` widens them again."""
+        networks = self.actor.state_dict()
+        if half:
+            networks = {name: weights.half() for name, weights in networks.items()}
+        save_tensors(path, {**networks, "which": self.which, "latent": self.latent}, self.meta)
 
 
 def _actor(tensors: dict[str, Tensor], meta: dict[str, Any], copies: int) -> Actor:

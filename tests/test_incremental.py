@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from torch import Tensor
 
 from disk.config import Incremental, load
-from disk.objectives.incremental import ANNEALING, IncrementalObjective, inverse_mean, kth_distance
+from disk.objectives.incremental import ANNEALING, IncrementalObjective, Paid, inverse_mean, kth_distance
 
 
 def brute_force(points: np.ndarray, others: np.ndarray, k: int) -> np.ndarray:
@@ -84,11 +84,12 @@ def make(
     beta: float | None = 1.0,
     bonus: float = 0.0,
     seed: int = 0,
+    paid: Paid | None = None,
     **changes: Any,
 ) -> IncrementalObjective:
     size = next((tensor.shape[1] for tensor in (past, recent) if tensor is not None), 2)
     generator = torch.Generator().manual_seed(seed)
-    objective = IncrementalObjective(settings(**changes), size, past, alpha, beta, bonus, generator, CPU)
+    objective = IncrementalObjective(settings(**changes), size, past, alpha, beta, bonus, generator, CPU, paid)
     for state in recent if recent is not None else []:
         objective.observe(0, state.numpy().astype(np.float64))
     return objective
@@ -262,6 +263,28 @@ def test_a_beta_that_is_known_is_not_measured_again():
 def test_a_reward_before_beta_was_measured_is_refused():
     with pytest.raises(RuntimeError, match="β"):
         reward(make(past=THERE, recent=HERE, beta=None), [[0.0, 0.0]])
+
+
+# ---------------------------------------------------------------- the released code's normaliser
+
+
+def test_the_released_normaliser_counts_what_was_paid_with_its_sign():
+    """By hand: HERE is BUF. The first skill pays 0.5 · 10, the second, annealed to almost 1, -0.1 · 10 · 2."""
+    first = make(past=None, recent=HERE, alpha=0.5, bonus=3.0)
+    reward(first, [[10.0, 0.0]])
+    assert first.paid() == pytest.approx((-5.0, 3.0, 1))
+    alpha, beta = first.paid().weights(1e-3)
+    assert (alpha, beta) == pytest.approx((-0.2, 1.0 / 3.0))
+
+    second = make(past=THERE, recent=HERE, alpha=alpha, beta=beta, paid=first.paid())
+    assert float(reward(second, [[4.0, 0.0]], 1.0)) > float(reward(second, [[4.0, 0.0]], 0.0)), "paid for being away"
+    annealed = ANNEALING["tanh"](1.0) * 4.0 + ANNEALING["tanh"](0.0) * 4.0
+    assert second.paid() == pytest.approx(((-5.0 + 0.2 * annealed) / 3.0, (3.0 + 2.0 * beta * 6.0) / 3.0, 3))
+
+
+def test_released_weights_keep_their_signs_and_are_clamped():
+    assert Paid(-4.0, 2.0, 1).weights(1e-3) == (-0.25, 0.5)
+    assert Paid(1e-9, -1e-9, 1).weights(1e-3) == (1000.0, -1000.0)
 
 
 # ---------------------------------------------------------------- saving

@@ -196,6 +196,20 @@ def test_weights_and_floor_of_the_settings_are_used(
     assert getattr(objective, key) == (value if value is None else pytest.approx(value))
 
 
+def test_a_chain_with_the_released_normaliser_pays_for_inconsistency(tmp_path: Path):
+    config = tiny_config({"disk": {"anneal": "signed", "normaliser": "released"}})
+    chain = learn(config, tmp_path, range(3))
+    one, two, three = map(stats, chain)
+    assert one["paid"]["consistency"] == pytest.approx(-one["alpha"] * one["mean_consistency"])
+    assert two["alpha"] == pytest.approx(1.0 / one["paid"]["consistency"])
+    assert two["alpha"] < 0
+    assert two["beta"] == pytest.approx(1.0)
+    assert three["alpha"] == pytest.approx(1.0 / two["paid"]["consistency"])
+    assert three["paid"]["updates"] == 3 * one["paid"]["updates"] == 3 * (STEPS - SEEDING)
+    with pytest.raises(ArtefactError, match=r"normaliser 'released', the next one has None"):
+        learn_skill(tiny_config().skill_job("point", "disk", 0, 1), chain[:1], tmp_path / "skill09", config.runtime)
+
+
 def test_the_past_is_all_earlier_skills_the_newest_included(chain: list[Path], tmp_path: Path, tiny: Config):
     past = training_of(tiny, chain[:2], tmp_path).parts.objective.past
     assert past is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -57,15 +58,18 @@ class IncrementalObjective:
         bonus: float,
         generator: torch.Generator,
         device: torch.device,
+        paid: Paid | None = None,
     ) -> None:
-        """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay."""
+        """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay; `paid`: to the
+        skills before, where that is what normalises the reward."""
         self.config, self.generator = config, generator
         self.past = None if past is None else past.to(device)
         self.alpha, self.beta, self.bonus = alpha, beta, bonus
         self.recent = torch.zeros(config.recent_states, sigma_size, device=device)  # BUF
         self.observed = 0
-        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the batch means of r_c, r_d
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # of batch means of r_c, r_d, annealed r_c
         self._batches = 0
+        self._paid_before = paid
 
     def observe(self, skill: int, sigma: np.ndarray) -> None:
         self.recent[self.observed % len(self.recent)].copy_(torch.from_numpy(sigma))
@@ -84,6 +88,7 @@ class IncrementalObjective:
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
         consistency = self.consistency(batch.sigma)
         consistency_mean = consistency.mean()
+        factor = 1.0
         if self.past is None:
             reward = self.bonus - self.alpha * consistency
             diversity_mean = torch.zeros_like(consistency_mean)
@@ -94,7 +99,7 @@ class IncrementalObjective:
             factor = ANNEALING[self.config.anneal](progress)
             reward = torch.sub(self.beta * diversity, consistency, alpha=factor * self.alpha)
             diversity_mean = diversity.mean()
-        self._sums += torch.stack((consistency_mean, diversity_mean))
+        self._sums += torch.stack((consistency_mean, diversity_mean, factor * consistency_mean))
         self._batches += 1
         return reward, {
             "reward/mean": reward.mean(),
@@ -115,8 +120,15 @@ class IncrementalObjective:
 
     def means(self) -> tuple[float, float]:
         """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""
-        consistency, diversity = (self._sums / max(self._batches, 1)).tolist()
+        consistency, diversity, _ = (self._sums / max(self._batches, 1)).tolist()
         return consistency, diversity
+
+    def paid(self) -> Paid:
+        """What this skill and those before it were paid, on average over all their updates."""
+        _, diversity, annealed = (self._sums / max(self._batches, 1)).tolist()
+        bonus = self.bonus if self.past is None else (self.beta or 0.0) * diversity
+        own = Paid(-self.alpha * annealed, bonus, self._batches)
+        return own if self._paid_before is None else self._paid_before.and_then(own)
 
     def state(self) -> dict[str, Tensor]:
         beta = math.nan if self.beta is None else self.beta
@@ -134,6 +146,26 @@ class IncrementalObjective:
         self.observed, self._batches = int(state["observed"]), int(state["batches"])
         beta = float(state["beta"])
         self.beta = None if math.isnan(beta) else beta
+
+
+class Paid(NamedTuple):
+    """Means of what was paid for consistency, which is a penalty and so below 0, and for diversity."""
+
+    consistency: float
+    diversity: float
+    updates: int
+
+    def and_then(self, later: Paid) -> Paid:
+        updates = self.updates + later.updates
+        share = later.updates / max(updates, 1)
+        consistency = (1.0 - share) * self.consistency + share * later.consistency
+        return Paid(consistency, (1.0 - share) * self.diversity + share * later.diversity, updates)
+
+    def weights(self, floor: float) -> tuple[float, float]:
+        """α and β as the released code has them: inverse means that keep their signs, so that α turns negative."""
+        means = self.consistency, self.diversity
+        alpha, beta = (math.copysign(1.0 / max(abs(mean), floor), mean) for mean in means)
+        return alpha, beta
 
 
 def inverse_mean(mean: float, floor: float) -> float:

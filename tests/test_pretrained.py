@@ -1,0 +1,91 @@
+"""Skills that are shipped: they do what their cards say, and publishing more of them works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import tiny_config
+
+import disk
+from disk.config import PROJECT
+from disk.files import ArtefactError
+from disk.pretrained import CARD, check, publish
+from disk.runs import train_run
+
+SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
+
+
+def test_skills_are_shipped_and_small():
+    assert SHIPPED
+    assert sum(path.stat().st_size for folder in SHIPPED for path in folder.iterdir()) < 10e6
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_shipped_skills_do_what_their_card_says(folder: Path):
+    """All conditions, with the starts of the card's first set."""
+    assert f"{'hausdorff':12}" in check(folder, threads=2)
+    skills = disk.load(folder)
+    assert skills.meta["env"] == folder.name
+    assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of the tiny point world, and its skills as they are published. Read only."""
+    config, root = tiny_config({"evaluation": {"episodes": 3}}), tmp_path_factory.mktemp("runs")
+    run = train_run(config, root / "results", "point", "disk", 0, None, lambda out: nullcontext())
+    return run, publish(config, run, root / "pretrained").parent
+
+
+def test_published_skills_are_the_runs_rounded_in_half_the_space(published: tuple[Path, Path]):
+    run, folder = published
+    assert (folder / "skills.safetensors").stat().st_size < 0.75 * (run / "skills.safetensors").stat().st_size
+    seen = np.random.default_rng(0).normal(size=(100, 2))
+    for exact, rounded in zip(disk.load(run), disk.load(folder), strict=True):
+        assert 0 < np.abs(exact.act(seen) - rounded.act(seen)).max() < 0.01
+
+
+def test_a_card_has_what_hubs_and_people_read(published: tuple[Path, Path]):
+    text = (published[1] / CARD).read_text()
+    front = yaml.safe_load(text.split("---\n")[1])
+    [model] = front["model-index"]
+    metrics = {each["name"]: each["value"] for each in model["results"][0]["metrics"]}
+    low, high = front["evaluations"]["nominal"]["measured"]["hausdorff"]
+    assert 0 < low <= metrics["hausdorff, nominal"] <= high
+    assert "| nominal | hausdorff |" in text
+    assert "rounded to 16 bits" in text
+
+
+def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp_path: Path):
+    def disk_command(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "disk", *map(str, words)]
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+    run, _ = published
+    refused = disk_command("publish", run, "--out", run)
+    assert refused.returncode == 1
+    assert "is what would be published; give another directory" in refused.stderr
+    done = disk_command("publish", run, "--out", tmp_path, "--configfile", "config/quick.yaml")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"skills.safetensors", CARD}
+    again = disk_command("evaluate", tmp_path)
+    assert re.search(r"nominal +hausdorff +[\d.]+ +[\d.]+ to [\d.]+\n", again.stdout), again.stderr
+
+
+def test_skills_that_do_not_do_what_their_card_says_are_found(published: tuple[Path, Path], tmp_path: Path):
+    for name in ("skills.safetensors", CARD):
+        (tmp_path / name).write_bytes((published[1] / name).read_bytes())
+    other = re.sub(r"(measured:\n\s+hausdorff: )\[.*\]", r"\1[100.0, 101.0]", (tmp_path / CARD).read_text())
+    (tmp_path / CARD).write_text(other)
+    with pytest.raises(ArtefactError, match="not what its card says"):
+        check(tmp_path)
+    (tmp_path / CARD).write_text("# no front matter")
+    with pytest.raises(ArtefactError, match="is no card of published skills"):
+        check(tmp_path)
