@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -90,24 +91,38 @@ def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
     assert found["loading_19_skills"]["rows"] == 19_000
 
 
-def test_tables_of_results_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
+def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
+    from ship import EVERY, ROWS, about, ship
     from tables import table
 
-    results, benchmarks = tmp_path / "results/hopper", tmp_path / "benchmarks/hopper"
-    results.mkdir(parents=True)
-    lines = ["method,condition,metric,mean,ci_low,ci_high,seeds", "disk,nominal,hausdorff,6.512,6.1,6.9,2"]
-    lines += ["disk,nominal,coverage,123.4,100.6,140,2", "new,nominal,hausdorff,12,12,12,1"]
-    (results / "summary.csv").write_text("\n".join(lines))
+    from disk.files import save_stats
+    from disk.tables import save_rollouts
+
+    results, benchmarks, shipped = (tmp_path / name / "hopper" for name in ("results", "benchmarks", "shipped"))
     used = {(0, 0): (3600, 1800), (0, 1): (3600, 1800), (1, 0): (3600, 7200), (1, 1): (10, 5)}  # the last was resumed
+    job = {"sac": {"batch_size": 128, "updates_per_step": 0.25, "seed_steps": 1000}}
     for (seed, skill), (clock, cpu) in used.items():
         run = Path("disk", f"seed{seed}")
         (results / run / f"skill0{skill}").mkdir(parents=True)
-        (results / run / f"skill0{skill}/stats.json").write_text('{"steps": 50000, "seconds": 3600}')
+        stats = {"steps": 50_000, "seconds": 3600, "commit": "abc", "code_hash": "def", "job": job}
+        save_stats(results / run / f"skill0{skill}/stats.json", stats)
         (benchmarks / run).mkdir(parents=True, exist_ok=True)
         (benchmarks / run / f"skill0{skill}.tsv").write_text(f"s\tcpu_time\n{clock}\t{cpu}\n")
-    (results / "new/seed0").mkdir(parents=True)
-    (results / "new/seed0/stats.json").write_text('{"steps": 70000, "seconds": 1800}')
-    rows = table(results, benchmarks).splitlines()
+    steps = range(3 * EVERY + 1)
+    columns = ["skill", "episode", "step", "x", "y"]
+    paths = pd.DataFrame([(0, e, t, float(t), 0.0) for e in range(9) for t in steps], columns=columns)
+    for seed, value in ((0, 6.1), (1, 6.9)):
+        run = results / f"disk/seed{seed}"
+        values = f"nominal,0,hausdorff,{value}\nnominal,-1,coverage,{100 + 40 * seed}\n"
+        (run / "metrics.csv").write_text(f"condition,skill,metric,value\n{values}")
+        (run / "progress.csv").write_text("step\n" + "".join(f"{row}\n" for row in range(ROWS + 1)))
+        (run / "rollouts").mkdir()
+        save_rollouts(paths, run / "rollouts/nominal.parquet")
+        ship(run, benchmarks / f"disk/seed{seed}", shipped / f"disk/seed{seed}")
+    small = shipped / "disk/seed0"
+    assert len((small / "curve.csv").read_text().splitlines()) <= ROWS
+    assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4
+    assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
+    rows = table(shipped).splitlines()
     assert rows[0].startswith("| method | seeds | steps | CPU-hours | hausdorff |")
-    assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 123 [101, 140] | – | – | 6.3 [5.7, 7.0] |"
-    assert rows[3] == "| `new` | 1 | 70,000 | 0.50 | 12.0 | – | – | – | – | – |"
+    assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 120 [100, 140] | – | – | 6.3 [5.7, 7] |"

@@ -1,0 +1,85 @@
+"""Finished runs in small: what docs/results.md is made from, for the repository.
+
+    python benchmarks/ship.py results/laptop logs/laptop/benchmarks docs/results/laptop
+
+Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
+thinned; paths.csv, where its skills went, thinned; and about.json, what it took and which code made it. Runs that were
+shipped before and are not among the results stay, so that runs of several machines come together.
+benchmarks/tables.py prints the tables of what was shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+from pathlib import Path
+
+import pandas as pd
+
+from disk.files import load_stats, save_json
+from disk.runs import read_rollouts
+
+ROWS = 250
+"""Rows of a curve, at most."""
+EVERY = 20
+"""Steps between two points of a path."""
+DRAWN = 5
+"""Episodes of a skill whose paths are kept."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("results", "benchmarks", "out"):
+        parser.add_argument(name, type=Path)
+    options = parser.parse_args()
+    for metrics in sorted(options.results.glob("*/*/seed*/metrics.csv")):
+        run = metrics.parent.relative_to(options.results)
+        ship(metrics.parent, options.benchmarks / run, options.out / run)
+        print(options.out / run)
+
+
+def ship(run: Path, benchmarks: Path, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(run / "metrics.csv", out / "metrics.csv")
+    curve = pd.read_csv(run / "progress.csv")
+    curve.iloc[:: -(-len(curve) // ROWS) or 1].to_csv(out / "curve.csv", index=False, float_format="%.4g")
+    condition = pd.read_csv(run / "metrics.csv")["condition"].iloc[0]
+    paths = read_rollouts(run / "rollouts" / f"{condition}.parquet")
+    last = paths.groupby(["skill", "episode"])["step"].transform("max")
+    kept = (paths["episode"] < DRAWN) & ((paths["step"] % EVERY == 0) | (paths["step"] == last))
+    paths.loc[kept, ["skill", "episode", "step", "x", "y"]].to_csv(out / "paths.csv", index=False, float_format="%.4g")
+    save_json(out / "about.json", about(run, benchmarks))
+
+
+def about(run: Path, benchmarks: Path) -> dict[str, object]:
+    """Steps and CPU-hours of a run's trainings, and the code that they were made by."""
+    paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
+    stats = {path: load_stats(path) for path in paths}
+    names = {path: "joint" if path.parent == run else path.parent.name for path in paths}
+    used = [seconds(each, benchmarks / f"{names[path]}.tsv") for path, each in stats.items()]
+    code = {key: sorted({str(each.get(key)) for each in stats.values()}) for key in ("commit", "code_hash")}
+    job = next(iter(stats.values()))["job"]
+    settings = {key: job["sac"][key] for key in ("batch_size", "updates_per_step", "seed_steps")}
+    steps = [int(each.get("steps") or 0) for each in stats.values()]
+    return {
+        "steps": sum(steps),
+        "steps_by_training": steps,
+        "cpu_hours": round(sum(used) / 3600, 3),
+        **settings,
+        **code,
+    }
+
+
+def seconds(stats: dict[str, object], benchmark: Path) -> float:
+    """CPU time of a training; of one that was resumed, whose last part alone has a benchmark, its time by the clock."""
+    clock = float(str(stats.get("seconds") or 0.0))
+    if not benchmark.exists():
+        return clock
+    with benchmark.open(newline="") as file:
+        used = list(csv.DictReader(file, delimiter="\t"))[-1]
+    return float(used["cpu_time"]) if float(used["s"]) > 0.9 * clock else clock
+
+
+if __name__ == "__main__":
+    main()
