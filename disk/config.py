@@ -161,6 +161,11 @@ class Config(Model):
         settings = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
         return changed(settings, self.methods[method].sac, f"methods.{method}.sac")
 
+    def world_of(self, env: str, method: str) -> World:
+        """The world that a method learns in: the environment's, with the method's own view of it."""
+        world, steps = self.environments[env].world(), self.methods[method].sigma_steps
+        return changed(world, {} if steps is None else {"sigma_steps": steps}, f"methods.{method} in {env}")
+
     def environment(self, name: str) -> Environment:
         return self.environments[known(self.environments, name, "environment")]
 
@@ -187,7 +192,7 @@ class Config(Model):
         inherits = row.reuse_replay and not first
         return SkillJob(
             env=env,
-            world=environment.world(),
+            world=self.world_of(env, method),
             seed=seed,
             skill=skill,
             steps=self.steps_of(env, method, skill),
@@ -291,7 +296,7 @@ class Config(Model):
             }
         return JointJob(
             env=env,
-            world=environment.world(),
+            world=self.world_of(env, method),
             seed=seed,
             skills=self.skills_of(env, method),
             sac=self.sac_of(env, method),

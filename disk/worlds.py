@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -111,6 +111,14 @@ class World(Model):
     """Length of a training episode."""
     evolution: Evolution | None = None
     """How the world changes over training; null: it does not."""
+    sigma_steps: PositiveInt | None = None
+    """Steps that the velocity which is σ is taken over, fewer at the start of an episode. Null: one."""
+
+    @model_validator(mode="after")
+    def _only_velocities_have_steps(self) -> Self:
+        if self.sigma_steps is not None and self.sigma != "velocity":
+            raise ValueError(f"sigma_steps: {self.sigma_steps}: expected sigma to be velocity")
+        return self
 
 
 class Downstream(Model):

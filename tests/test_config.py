@@ -175,6 +175,10 @@ def test_a_bad_value_is_refused_with_path_value_and_expectation(
         ({"environments": {"point": {"snapshots": [200, 100]}}}, ["environments.point", "snapshots", "ascending"]),
         ({"environments": {"point": {"snapshots": [100, 100]}}}, ["environments.point", "snapshots", "ascending"]),
         ({"environments": {"my-robot": {}}}, ["environments.my-robot"]),
+        (
+            {"environments": {"point": {"sigma": {"qpos": [0]}, "sigma_steps": 5}}},
+            ["environments.point", "sigma_steps: 5", "velocity"],
+        ),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused(change: dict[str, Any], words: list[str]):

@@ -56,6 +56,20 @@ def walk(env: Projected, steps: int, seed: int = 3) -> list[tuple[Any, ...]]:
     return seen
 
 
+@pytest.mark.parametrize("name", ["point", "halfcheetah", "ant"])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_sigma_is_the_velocity_over_so_many_steps_or_since_the_start(name: str, steps: int):
+    env = make(ROWS[name].model_copy(update={"sigma_steps": steps}))
+    for seed in (3, 4):  # nothing is left of an earlier episode
+        seen = walk(env, 12, seed)
+        for now in range(1, len(seen)):
+            before = max(0, now - steps)
+            expected = (seen[now][1] - seen[before][1]) / ((now - before) * env.dt)
+            np.testing.assert_allclose(seen[now][2], expected, rtol=1e-9, atol=1e-12)
+    again = walk(make(ROWS[name]), 12)
+    assert steps > 1 or all(np.array_equal(one[2], two[2]) for one, two in zip(walk(env, 12), again, strict=True))
+
+
 @each_world
 def test_gymnasium_finds_no_fault(world: World):
     env = make(world)

@@ -52,6 +52,20 @@ def test_ablations_of_disk_differ_from_it_in_one_thing(paper: config.Config):
         assert job != base
 
 
+def test_strides_change_what_sigma_is_and_nothing_else(paper: config.Config):
+    for skill in (0, 2):
+        base, job = (paper.skill_job("ant", method, 0, skill) for method in ("disk", "disk_stride"))
+        assert job.world.sigma_steps == 20
+        assert job == base.model_copy(update={"world": base.world.model_copy(update={"sigma_steps": 20})})
+    assert "sigma_steps" not in paper.skill_job("ant", "disk", 0, 0).canonical()
+
+
+def test_the_released_normaliser_is_part_of_every_skill_of_its_chain(paper: config.Config):
+    for skill in (0, 2):
+        assert paper.skill_job("ant", "disk_released", 0, skill).objective.normaliser == "released"
+    assert "normaliser" not in paper.skill_job("ant", "disk", 0, 2).canonical()
+
+
 def test_without_reuse_a_skill_reads_no_replay_and_begins_with_none(tmp_path: Path):
     """The earlier replay is not even there, and the skill is another one than with it."""
     tiny = tiny_config()

@@ -2,12 +2,13 @@
 
 `make` builds the environment a row of envs.yaml describes. Its `info` carries two more entries at every
 step: `position`, where the agent is, and `sigma`, the projection that rewards are computed in (by
-default the velocity of the position: difference over a step, divided by the step's length).
+default the velocity of the position: difference over a step, or several, divided by their length).
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,27 +82,30 @@ class Projected(
         self.action_low = actions.low.astype(np.float32)
         self.action_range = (actions.high - actions.low).astype(np.float32)
         self.dt = float(getattr(env.unwrapped, "dt", 1.0))
-        self._position: np.ndarray | None = None
+        self._trail: deque[np.ndarray] = deque(maxlen=1 + (world.sigma_steps or 1))  # where it was
         self.sigma_size = len((world.position if world.sigma == "velocity" else world.sigma).entries)
         self._try_out()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         # Many environments fill `info` in step only: then the start is not known, and nothing moves at first.
-        self._position = self._read(self.world.position, obs, info, may_miss=True)
+        self._trail.clear()
+        start = self._read(self.world.position, obs, info, may_miss=True)
+        if start is not None:
+            self._trail.append(start)
         sigma = None if self.world.sigma == "velocity" else self._read(self.world.sigma, obs, info, may_miss=True)
-        position = np.zeros(len(self.world.position.entries)) if self._position is None else self._position
+        position = np.zeros(len(self.world.position.entries)) if start is None else start
         return obs, {**info, "position": position, "sigma": np.zeros(self.sigma_size) if sigma is None else sigma}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         position = self._read(self.world.position, obs, info)
+        self._trail.append(position)
         if self.world.sigma == "velocity":
-            sigma = (position - (position if self._position is None else self._position)) / self.dt
+            sigma = (position - self._trail[0]) / (max(len(self._trail) - 1, 1) * self.dt)
         else:
             sigma = self._read(self.world.sigma, obs, info)
-        self._position = info["position"] = position
-        info["sigma"] = sigma
+        info["position"], info["sigma"] = position, sigma
         return obs, reward, terminated, truncated, info
 
     def at(self, step: int) -> None:
