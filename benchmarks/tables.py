@@ -1,9 +1,10 @@
 """The tables of docs/results.md: measures of shipped runs by method, with what they cost and what the paper has.
 
-    python benchmarks/tables.py docs/results/laptop [ENV ...]
+    python benchmarks/tables.py docs/results/laptop [ENV ...] [--figures docs/figures]
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
-read off its figure of skill quality in static worlds, ± a pixel. benchmarks/ship.py ships runs.
+read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
+method's first seed go. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shipped", type=Path)
     parser.add_argument("envs", nargs="*", help="default: all")
+    parser.add_argument("--figures", type=Path, help="directory to draw laptop_{env}.svg in")
     options = parser.parse_args()
     for env in options.envs or sorted(path.name for path in options.shipped.iterdir() if path.is_dir()):
         print(f"\n## {env}\n\n{table(options.shipped / env)}")
+        if options.figures:
+            draw(options.shipped / env, options.figures / f"{options.shipped.name}_{env}.svg")
 
 
 def table(env: Path) -> str:
@@ -38,7 +42,7 @@ def table(env: Path) -> str:
     head = ["method", *(["condition"] if len(conditions) > 1 else []), "seeds", "steps", "CPU-hours"]
     rows = [[*head, *MEASURES, "paper: Hausdorff"]]
     rows.append(["---"] * len(rows[0]))
-    for method in dict.fromkeys(summary["method"]):
+    for method in sorted(dict.fromkeys(summary["method"]), key=_place):
         about = [json.loads(path.read_text()) for path in sorted(env.glob(f"{method}/seed*/about.json"))]
         cost = [
             f"{round(fmean(each['steps'] for each in about)):,}",
@@ -49,6 +53,22 @@ def table(env: Path) -> str:
             cells += [shown(found, (method, condition, measure)) for measure in MEASURES]
             rows.append([*cells, paper(env.name, method)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def draw(env: Path, out: Path) -> None:
+    """Where the skills of each method's first seed go, in the environment's first condition."""
+    from disk.plots import trajectories
+
+    methods = sorted({path.parts[-3] for path in env.glob("*/seed*/paths.csv")}, key=_place)
+    paths = {method: pd.read_csv(min(env.glob(f"{method}/seed*/paths.csv"))) for method in methods}
+    flat = all((frame["y"] == 0).all() for frame in paths.values())
+    trajectories(paths, out, title=env.name, one_dimensional=flat, drawn=5)
+
+
+def _place(method: str) -> tuple[int, str]:
+    """The methods that the paper compares first."""
+    first = ("disk", "dads", "diayn", "metra", "random")
+    return (first.index(method) if method in first else len(first), method)
 
 
 def shown(found: pd.DataFrame, key: tuple[str, str, str]) -> str:

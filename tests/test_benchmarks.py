@@ -93,7 +93,7 @@ def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
 
 def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
     from ship import EVERY, ROWS, about, ship
-    from tables import table
+    from tables import draw, table
 
     from disk.files import save_stats
     from disk.tables import save_rollouts
@@ -125,4 +125,6 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
     rows = table(shipped).splitlines()
     assert rows[0].startswith("| method | seeds | steps | CPU-hours | hausdorff |")
+    draw(shipped, tmp_path / "hopper.svg")
+    assert "</svg>" in (tmp_path / "hopper.svg").read_text()
     assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 120 [100, 140] | – | – | 6.3 [5.7, 7] |"
