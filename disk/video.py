@@ -272,8 +272,8 @@ def play_run(config: Config, run: Path, skill: int, condition: str | None, out: 
     skills = load(run)
     if not 0 <= skill < len(skills):
         raise ArtefactError(f"{run}: has no skill {skill}; its skills are 0 to {len(skills) - 1}")
-    env, method = run.resolve().parts[-3:-1]
-    job = config.evaluation_job(env, condition, method)
+    method = run.resolve().parent.name  # or, of skills that were published, `pretrained`
+    job = config.evaluation_job(skills.meta["env"], condition, method if method in config.methods else None)
     name = f"skill{skill:02d}"
     shown = f"{name}, number {skill + 1} of {len(skills)}"
     if out is None and has_display():

@@ -76,6 +76,10 @@ def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"skills.safetensors", CARD}
     again = disk_command("evaluate", tmp_path)
+    played = disk_command(
+        "play", tmp_path, "--skill", 1, "--out", tmp_path / "skill.mp4", "--configfile", "config/quick.yaml"
+    )
+    assert "number 2 of 3: written to" in played.stdout or "libegl1" in played.stderr, played.stderr
     assert re.search(r"nominal +hausdorff +[\d.]+ +[\d.]+ to [\d.]+\n", again.stdout), again.stderr
 
 
