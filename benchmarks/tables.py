@@ -1,16 +1,18 @@
 """The tables of docs/results.md: measures of shipped runs by method, with what they cost and what the paper has.
 
-    python benchmarks/tables.py docs/results/laptop [ENV ...] [--figures docs/figures]
+    python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md] [--figures docs/figures]
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go. benchmarks/ship.py ships runs.
+method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`. benchmarks/ship.py ships
+runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from statistics import fmean
 
@@ -26,12 +28,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shipped", type=Path)
     parser.add_argument("envs", nargs="*", help="default: all")
+    parser.add_argument("--page", type=Path, help="page whose tables to bring up to date")
     parser.add_argument("--figures", type=Path, help="directory to draw laptop_{env}.svg in")
     options = parser.parse_args()
     for env in options.envs or sorted(path.name for path in options.shipped.iterdir() if path.is_dir()):
         print(f"\n## {env}\n\n{table(options.shipped / env)}")
         if options.figures:
             draw(options.shipped / env, options.figures / f"{options.shipped.name}_{env}.svg")
+    if options.page:
+        options.page.write_text(with_tables(options.page.read_text(), options.shipped))
+
+
+def with_tables(page: str, shipped: Path) -> str:
+    """A page with the tables that it asks for as they are now."""
+    return re.sub(
+        r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*", lambda found: f"{found[1]}{table(shipped / found[2])}\n", page
+    )
 
 
 def table(env: Path) -> str:

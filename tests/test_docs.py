@@ -23,6 +23,15 @@ def test_the_map_from_the_paper_to_the_code_names_what_there_is():
                 assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
 
 
+def test_the_results_page_has_the_tables_of_what_was_shipped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
+    from tables import with_tables
+
+    page = (PROJECT / "docs/results.md").read_text()
+    assert page.count("<!-- table: ") >= 4
+    assert with_tables(page, PROJECT / "docs/results/laptop") == page
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_and_to_figures_lead_somewhere(page: str):
     path = PROJECT / page
