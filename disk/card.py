@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 USE = {
     "onnx": """\
 import numpy as np, onnxruntime
+
 session = onnxruntime.InferenceSession("{name}")
 inputs = {{"observation": obs.astype(np.float32), "skill": np.array(3)}}  # obs: (B, {size})
 action = session.run(["action"], inputs)[0]""",
     "torchscript": """\
 import torch
+
 model = torch.jit.load("{name}")
 action = model(torch.as_tensor(obs, dtype=torch.float32), 3)  # obs: (B, {size})""",
     "safetensors": """\
 import disk
+
 skills = disk.load("{name}")
 action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
 }
