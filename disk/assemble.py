@@ -154,9 +154,8 @@ def _incremental(
         alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
         if config.normaliser == "released":
             paid = Paid(**before["paid"])
-            alpha, beta = (
-                w * own for w, own in zip((config.alpha, config.beta), paid.weights(config.mean_floor), strict=True)
-            )
+            of_consistency, of_diversity = paid.weights(config.mean_floor)
+            alpha, beta = config.alpha * of_consistency, config.beta * of_diversity
         elif before["mean_diversity"] is not None:
             beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
         else:

@@ -115,7 +115,8 @@ def _evolution(world: World) -> str:
 def _sigma(world: World) -> str:
     position = f"{world.position.source} {world.position.entries}"
     if isinstance(world.sigma, str):
-        return f"{world.sigma} of the position ({position})"
+        over = f" over {world.sigma_steps} steps" if world.sigma_steps else ""
+        return f"{world.sigma}{over} of the position ({position})"
     return f"{world.sigma.source} {world.sigma.entries}; position {position}"
 
 

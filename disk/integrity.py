@@ -42,6 +42,8 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
             same_checksum(folder, name, stats)
             found[f"{folder.name}/{name}"] = stats["checksums"][name]
         means = [stats["mean_consistency"], stats["mean_diversity"]]
+        if job.objective.normaliser and "paid" not in stats:
+            raise ArtefactError(f"{folder}/stats.json: has no `paid`, which normaliser `released` takes α and β from")
         found["before"] = json.dumps([*means, stats["paid"]] if job.objective.normaliser else means)
     return found
 

@@ -206,6 +206,9 @@ def test_a_chain_with_the_released_normaliser_pays_for_inconsistency(tmp_path: P
     assert two["beta"] == pytest.approx(1.0)
     assert three["alpha"] == pytest.approx(1.0 / two["paid"]["consistency"])
     assert three["paid"]["updates"] == 3 * one["paid"]["updates"] == 3 * (STEPS - SEEDING)
+    parent = learn(tiny_config(), tmp_path / "parent", range(1))  # as in a fork from a chain of another kind
+    with pytest.raises(ArtefactError, match="has no `paid`"):
+        learn_skill(config.skill_job("point", "disk", 0, 1), parent, tmp_path / "skill08", config.runtime)
     with pytest.raises(ArtefactError, match=r"normaliser 'released', the next one has None"):
         learn_skill(tiny_config().skill_job("point", "disk", 0, 1), chain[:1], tmp_path / "skill09", config.runtime)
 
