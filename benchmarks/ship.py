@@ -3,8 +3,9 @@
     python benchmarks/ship.py results/laptop logs/laptop/benchmarks docs/results/laptop
 
 Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
-thinned; paths.csv, where its skills went, thinned; and about.json, what it took and which code made it. Runs that were
-shipped before and are not among the results stay, so that runs of several machines come together.
+thinned; paths.csv, where its skills went, thinned, with the ends of all episodes; and about.json, what it took and
+which code made it. An environment's forgetting.csv and downstream.csv come along. Runs that were shipped before and are
+not among the results stay, so that runs of several machines come together.
 benchmarks/tables.py prints the tables of what was shipped.
 """
 
@@ -25,7 +26,9 @@ ROWS = 250
 EVERY = 20
 """Steps between two points of a path."""
 DRAWN = 5
-"""Episodes of a skill whose paths are kept."""
+"""Episodes of a skill whose paths are kept; of the others, where they end."""
+TABLES = ("forgetting.csv", "downstream.csv")
+"""Of an environment, all methods in one."""
 
 
 def main() -> None:
@@ -37,6 +40,8 @@ def main() -> None:
         run = metrics.parent.relative_to(options.results)
         ship(metrics.parent, options.benchmarks / run, options.out / run)
         print(options.out / run)
+    for table in sorted(path for name in TABLES for path in options.results.glob(f"*/{name}")):
+        shutil.copyfile(table, options.out / table.relative_to(options.results))
 
 
 def ship(run: Path, benchmarks: Path, out: Path) -> None:
@@ -47,7 +52,7 @@ def ship(run: Path, benchmarks: Path, out: Path) -> None:
     condition = pd.read_csv(run / "metrics.csv")["condition"].iloc[0]
     paths = read_rollouts(run / "rollouts" / f"{condition}.parquet")
     last = paths.groupby(["skill", "episode"])["step"].transform("max")
-    kept = (paths["episode"] < DRAWN) & ((paths["step"] % EVERY == 0) | (paths["step"] == last))
+    kept = (paths["step"] == last) | ((paths["episode"] < DRAWN) & (paths["step"] % EVERY == 0))
     paths.loc[kept, ["skill", "episode", "step", "x", "y"]].to_csv(out / "paths.csv", index=False, float_format="%.4g")
     save_json(out / "about.json", about(run, benchmarks))
 

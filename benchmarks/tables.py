@@ -4,14 +4,15 @@
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`. benchmarks/ship.py ships
-runs.
+method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`, and where it says
+`<!-- skills: RUN -->` where each skill of that run ends. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from pathlib import Path
 from statistics import fmean
@@ -41,8 +42,11 @@ def main() -> None:
 
 def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
+    makers = {"table": table, "skills": ends}
     return re.sub(
-        r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*", lambda found: f"{found[1]}{table(shipped / found[2])}\n", page
+        r"(<!-- (table|skills): (\S+) -->\n)(?:\|.*\n)*",
+        lambda found: f"{found[1]}{makers[found[2]](shipped / found[3])}\n",
+        page,
     )
 
 
@@ -64,6 +68,21 @@ def table(env: Path) -> str:
             cells = [f"`{method}`", *([condition] if len(conditions) > 1 else []), str(len(about)), *cost]
             cells += [shown(found, (method, condition, measure)) for measure in MEASURES]
             rows.append([*cells, paper(env.name, method)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def ends(run: Path) -> str:
+    """Where each skill of a run ends: how far from the start, in which direction on average, how far apart."""
+    about = json.loads((run / "about.json").read_text())
+    paths = pd.read_csv(run / "paths.csv").sort_values(["skill", "episode", "step"])
+    last = paths.groupby(["skill", "episode"])[["x", "y"]].last()
+    rows = [["skill", "steps", "mean end, m", "direction", "mean distance, m", "spread, m"], ["---"] * 6]
+    for (skill, ended), steps in zip(last.groupby("skill"), about["steps_by_training"], strict=True):
+        x, y = ended["x"].mean(), ended["y"].mean()
+        apart = (ended - ended.mean()).pow(2).sum(axis=1).mean() ** 0.5
+        away = ended.pow(2).sum(axis=1).pow(0.5).mean()
+        direction = f"{math.degrees(math.atan2(y, x)):.0f}°" if math.hypot(x, y) > apart else "–"
+        rows.append([f"{skill + 1}", f"{steps:,}", f"({x:.1f}, {y:.1f})", direction, number(away), number(apart)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -93,7 +93,7 @@ def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
 
 def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
     from ship import EVERY, ROWS, about, ship
-    from tables import draw, table
+    from tables import draw, ends, table
 
     from disk.files import save_stats
     from disk.tables import save_rollouts
@@ -121,10 +121,15 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
         ship(run, benchmarks / f"disk/seed{seed}", shipped / f"disk/seed{seed}")
     small = shipped / "disk/seed0"
     assert len((small / "curve.csv").read_text().splitlines()) <= ROWS
-    assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4
+    assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4 + 4  # the ends of four more episodes
     assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
     rows = table(shipped).splitlines()
     assert rows[0].startswith("| method | seeds | steps | CPU-hours | hausdorff |")
     draw(shipped, tmp_path / "hopper.svg")
     assert "</svg>" in (tmp_path / "hopper.svg").read_text()
     assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 120 [100, 140] | – | – | 6.3 [5.7, 7] |"
+    places = [(0, e, t, t * x, t * y) for t in (0, 10) for e, (x, y) in enumerate([(1, 1.1), (-1, 0.9), (-1, 1)])]
+    (small / "paths.csv").unlink()
+    pd.DataFrame(places, columns=columns).to_csv(small / "paths.csv", index=False)
+    (small / "about.json").write_text('{"steps_by_training": [50000]}')
+    assert ends(small).splitlines()[-1] == "| 1 | 50,000 | (-3.3, 10.0) | 108° | 14.2 | 9.5 |"
