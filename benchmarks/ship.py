@@ -4,8 +4,8 @@
 
 Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
 thinned; paths.csv, where its skills went, thinned, with the ends of all episodes; and about.json, what it took and
-which code made it. An environment's forgetting.csv and downstream.csv come along. Runs that were shipped before and are
-not among the results stay, so that runs of several machines come together.
+which code made it. An environment's forgetting.csv and downstream.csv and the curves of controllers come along. Runs that
+were shipped before and are not among the results stay, so that runs of several machines come together.
 benchmarks/tables.py prints the tables of what was shipped.
 """
 
@@ -27,8 +27,8 @@ EVERY = 20
 """Steps between two points of a path."""
 DRAWN = 5
 """Episodes of a skill whose paths are kept; of the others, where they end."""
-TABLES = ("forgetting.csv", "downstream.csv")
-"""Of an environment, all methods in one."""
+WHOLE = ("*/forgetting.csv", "*/downstream.csv", "*/*/seed*/hierarchy/seed*.csv")
+"""Small tables that are kept as they are."""
 
 
 def main() -> None:
@@ -40,8 +40,10 @@ def main() -> None:
         run = metrics.parent.relative_to(options.results)
         ship(metrics.parent, options.benchmarks / run, options.out / run)
         print(options.out / run)
-    for table in sorted(path for name in TABLES for path in options.results.glob(f"*/{name}")):
-        shutil.copyfile(table, options.out / table.relative_to(options.results))
+    for table in sorted(path for name in WHOLE for path in options.results.glob(name)):
+        out = options.out / table.relative_to(options.results)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(table, out)
 
 
 def ship(run: Path, benchmarks: Path, out: Path) -> None:
