@@ -4,8 +4,8 @@
 
 Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
 thinned; paths.csv, where its skills went, thinned, with the ends of all episodes; and about.json, what it took and
-which code made it. An environment's forgetting.csv and downstream.csv and the curves of controllers come along. Runs that
-were shipped before and are not among the results stay, so that runs of several machines come together.
+which code made it. An environment's forgetting.csv and downstream.csv and the curves of controllers come along. Runs
+that were shipped before and are not among the results stay, so that runs of several machines come together.
 benchmarks/tables.py prints the tables of what was shipped.
 """
 
