@@ -5,7 +5,8 @@
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
 method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`, and where it says
-`<!-- skills: RUN -->` where each skill of that run ends. benchmarks/ship.py ships runs.
+`<!-- skills: RUN -->` where each skill of that run ends, and at `<!-- forgetting: ENV -->` what skills that were
+learned in one world still do there at the end. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def main() -> None:
 
 def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
-    makers = {"table": table, "skills": ends}
+    makers = {"table": table, "skills": ends, "forgetting": forgotten}
     return re.sub(
-        r"(<!-- (table|skills): (\S+) -->\n)(?:\|.*\n)*",
+        r"(<!-- (table|skills|forgetting): (\S+) -->\n)(?:\|.*\n)*",
         lambda found: f"{found[1]}{makers[found[2]](shipped / found[3])}\n",
         page,
     )
@@ -83,6 +84,20 @@ def ends(run: Path) -> str:
         away = ended.pow(2).sum(axis=1).pow(0.5).mean()
         direction = f"{math.degrees(math.atan2(y, x)):.0f}°" if math.hypot(x, y) > apart else "–"
         rows.append([f"{skill + 1}", f"{steps:,}", f"({x:.1f}, {y:.1f})", direction, number(away), number(apart)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def forgotten(env: Path) -> str:
+    """What the skills of each method do in each condition's world right after training in it, and at the end."""
+    frame = pd.read_csv(env / "forgetting.csv")
+    frame["change"] = frame["distance_final"] - frame["distance_after_training"]
+    head = ["method", "condition", "skills", "right after, m", "at the end, m", "change, m", "largest loss, m"]
+    rows = [head, ["---"] * len(head)]
+    for method in sorted(dict.fromkeys(frame["method"]), key=_place):
+        for condition, cells in frame[frame["method"] == method].groupby("condition", sort=False):
+            means = cells[["distance_after_training", "distance_final", "change"]].mean()
+            values = [number(float(value)) for value in (*means, max(0.0, -cells["change"].min()))]
+            rows.append([f"`{method}`", str(condition), str(len(cells)), *values])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -133,3 +133,21 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     pd.DataFrame(places, columns=columns).to_csv(small / "paths.csv", index=False)
     (small / "about.json").write_text('{"steps_by_training": [50000]}')
     assert ends(small).splitlines()[-1] == "| 1 | 50,000 | (-3.3, 10.0) | 108° | 14.2 | 9.5 |"
+
+
+def test_what_is_forgotten_is_a_row_for_every_method_and_world(tmp_path: Path) -> None:
+    from tables import with_tables
+
+    (tmp_path / "point").mkdir()
+    lines = ["method,seed,skill,condition,distance_after_training,distance_final"]
+    lines += ["dads,0,0,west,4.0,1.0", "dads,0,1,west,2.0,3.0", "disk,0,0,west,2.5,2.5", "disk,0,0,east,1.5,1.5"]
+    (tmp_path / "point/forgetting.csv").write_text("\n".join(lines) + "\n")
+    page = "before\n<!-- forgetting: point -->\n| an old row |\n\nafter\n"
+    rows = with_tables(page, tmp_path).splitlines()
+    assert rows[4:] == [
+        "| `disk` | west | 1 | 2.5 | 2.5 | 0 | 0 |",
+        "| `disk` | east | 1 | 1.5 | 1.5 | 0 | 0 |",
+        "| `dads` | west | 2 | 3 | 2 | -1 | 3 |",
+        "",
+        "after",
+    ]
