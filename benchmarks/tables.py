@@ -4,9 +4,9 @@
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`, and where it says
-`<!-- skills: RUN -->` where each skill of that run ends, and at `<!-- forgetting: ENV -->` what skills that were
-learned in one world still do there at the end. benchmarks/ship.py ships runs.
+method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`; at `<!-- skills: RUN -->`
+where each skill of that run ends; at `<!-- forgetting: ENV -->` what skills that were learned in one world still do
+there at the end. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
     makers = {"table": table, "skills": ends, "forgetting": forgotten}
     return re.sub(
-        r"(<!-- (table|skills|forgetting): (\S+) -->\n)(?:\|.*\n)*",
+        rf"(<!-- ({'|'.join(makers)}): (\S+) -->\n)(?:\|.*\n)*",
         lambda found: f"{found[1]}{makers[found[2]](shipped / found[3])}\n",
         page,
     )
@@ -69,7 +69,7 @@ def table(env: Path) -> str:
             cells = [f"`{method}`", *([condition] if len(conditions) > 1 else []), str(len(about)), *cost]
             cells += [shown(found, (method, condition, measure)) for measure in MEASURES]
             rows.append([*cells, paper(env.name, method)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(rows)
 
 
 def ends(run: Path) -> str:
@@ -84,7 +84,7 @@ def ends(run: Path) -> str:
         away = ended.pow(2).sum(axis=1).pow(0.5).mean()
         direction = f"{math.degrees(math.atan2(y, x)):.0f}°" if math.hypot(x, y) > apart else "–"
         rows.append([f"{skill + 1}", f"{steps:,}", f"({x:.1f}, {y:.1f})", direction, number(away), number(apart)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(rows)
 
 
 def forgotten(env: Path) -> str:
@@ -98,7 +98,7 @@ def forgotten(env: Path) -> str:
             means = cells[["distance_after_training", "distance_final", "change"]].mean()
             values = [number(float(value)) for value in (*means, max(0.0, -cells["change"].min()))]
             rows.append([f"`{method}`", str(condition), str(len(cells)), *values])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(rows)
 
 
 def draw(env: Path, out: Path) -> None:
@@ -130,6 +130,10 @@ def paper(env: str, method: str) -> str:
     if value is None:
         return "–"
     return f"{value.mean:g}" if value.low is None else f"{value.mean:g} [{value.low:g}, {value.high:g}]"
+
+
+def markdown(rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def number(value: float) -> str:
