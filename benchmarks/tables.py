@@ -1,12 +1,13 @@
 """The tables of docs/results.md: measures of shipped runs by method, with what they cost and what the paper has.
 
-    python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md] [--figures docs/figures]
+    python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md README.md] [--figures DIRECTORY]
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go; `--page` puts each table where that page says `<!-- table: ENV -->`; at `<!-- skills: RUN -->`
-where each skill of that run ends; at `<!-- forgetting: ENV -->` what skills that were learned in one world still do
-there at the end. benchmarks/ship.py ships runs.
+method's first seed go; `--page` puts each table where those pages say `<!-- table: ENV -->`; at `<!-- short: ENV … -->`
+a row for each world; at `<!-- skills: RUN -->` where each skill of that run ends; at `<!-- forgetting: ENV -->` what
+skills that were learned in one world still do there at the end; at `<!-- downstream: ENV -->` what controllers over
+them reach. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -18,35 +19,39 @@ import re
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pandas as pd
 
-from disk.metrics import PAPER_HAUSDORFF, summarise
+from disk.config import load
+from disk.metrics import PAPER_HAUSDORFF, interval, summarise
 from disk.runs import read_runs
 
 MEASURES = ("hausdorff", "isolation", "coverage", "consistency", "distance")
+FIRST = ("disk", "dads", "diayn", "metra", "random")
+"""Methods that come first, in this order: what the paper compares, and METRA."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shipped", type=Path)
     parser.add_argument("envs", nargs="*", help="default: all")
-    parser.add_argument("--page", type=Path, help="page whose tables to bring up to date")
+    parser.add_argument("--page", type=Path, nargs="+", default=[], help="pages whose tables to bring up to date")
     parser.add_argument("--figures", type=Path, help="directory to draw laptop_{env}.svg in")
     options = parser.parse_args()
     for env in options.envs or sorted(path.name for path in options.shipped.iterdir() if path.is_dir()):
         print(f"\n## {env}\n\n{table(options.shipped / env)}")
         if options.figures:
             draw(options.shipped / env, options.figures / f"{options.shipped.name}_{env}.svg")
-    if options.page:
-        options.page.write_text(with_tables(options.page.read_text(), options.shipped))
+    for page in options.page:
+        page.write_text(with_tables(page.read_text(), options.shipped))
 
 
 def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
-    makers = {"table": table, "skills": ends, "forgetting": forgotten}
+    makers = {"table": table, "short": short, "skills": ends, "forgetting": forgotten, "downstream": downstream}
     return re.sub(
-        rf"(<!-- ({'|'.join(makers)}): (\S+) -->\n)(?:\|.*\n)*",
-        lambda found: f"{found[1]}{makers[found[2]](shipped / found[3])}\n",
+        rf"(<!-- ({'|'.join(makers)}): (\S+(?: \S+)*) -->\n)(?:\|.*\n)*",
+        lambda found: f"{found[1]}{makers[found[2]](*(shipped / name for name in found[3].split()))}\n",
         page,
     )
 
@@ -60,15 +65,44 @@ def table(env: Path) -> str:
     rows = [[*head, *MEASURES, "paper: Hausdorff"]]
     rows.append(["---"] * len(rows[0]))
     for method in sorted(dict.fromkeys(summary["method"]), key=_place):
-        about = [json.loads(path.read_text()) for path in sorted(env.glob(f"{method}/seed*/about.json"))]
-        cost = [
-            f"{round(fmean(each['steps'] for each in about)):,}",
-            f"{fmean(each['cpu_hours'] for each in about):.2f}",
-        ]
+        seeds, steps, hours = cost(env, method)
         for condition in conditions:
-            cells = [f"`{method}`", *([condition] if len(conditions) > 1 else []), str(len(about)), *cost]
+            cells = [
+                f"`{method}`",
+                *([condition] if len(conditions) > 1 else []),
+                str(seeds),
+                f"{steps:,}",
+                f"{hours:.2f}",
+            ]
             cells += [shown(found, (method, condition, measure)) for measure in MEASURES]
             rows.append([*cells, paper(env.name, method)])
+    return markdown(rows)
+
+
+def cost(env: Path, method: str) -> tuple[int, int, float]:
+    """Seeds of a method, and the steps and CPU-hours of one of them."""
+    about = [json.loads(path.read_text()) for path in sorted(env.glob(f"{method}/seed*/about.json"))]
+    return len(about), round(fmean(each["steps"] for each in about)), fmean(each["cpu_hours"] for each in about)
+
+
+def short(*envs: Path) -> str:
+    """A row for each world: mean Hausdorff distances, over its conditions too if it has several."""
+    head = ["world", "steps", *(f"`{method}`" for method in FIRST), "seeds of each", "paper: `disk`", "paper: steps"]
+    rows = [head, ["---"] * len(head)]
+    for env in envs:
+        values: dict[str, list[float]] = {method: [] for method in FIRST}
+        for method, _, metrics in read_runs(sorted(env.glob("*/seed*/metrics.csv"))):
+            counted = (metrics["metric"] == "hausdorff") & ~metrics["condition"].str.contains("@")
+            if method in values:
+                values[method].append(float(metrics.loc[counted, "value"].mean()))
+        taken = {method: cost(env, method)[1] for method in FIRST if values[method] and method != "random"}
+        others = [f"`{method}` {steps:,}" for method, steps in taken.items() if steps != taken["disk"]]
+        cells = [f"`{env.name}`", "; ".join([f"{taken['disk']:,}", *others])]
+        cells += [bracketed(*interval(np.array(values[method]))) for method in FIRST]
+        seeds = sorted({len(each) for each in values.values() if each})
+        world = load().environments[env.name]
+        papers = [paper(env.name, "disk"), f"{world.start_of(world.skills):,}"]
+        rows.append([*cells, " or ".join(map(str, seeds)), *papers])
     return markdown(rows)
 
 
@@ -101,6 +135,20 @@ def forgotten(env: Path) -> str:
     return markdown(rows)
 
 
+def downstream(env: Path) -> str:
+    """Normalised distance to the goal, by what the controllers choose from: at first, in the end, and at best."""
+    head = ["skills", "controllers", "decisions", "first tenth", "last tenth", "lowest row"]
+    rows = [head, ["---"] * len(head)]
+    for method in sorted({path.parts[-4] for path in env.glob("*/seed*/hierarchy/seed*.csv")}, key=_place):
+        curves = [pd.read_csv(path) for path in sorted(env.glob(f"{method}/seed*/hierarchy/seed*.csv"))]
+        reached = [(curve["normalised_distance"], math.ceil(len(curve) / 10)) for curve in curves]
+        values = [(each[:tenth].mean(), each[-tenth:].mean(), each.min()) for each, tenth in reached]
+        means = [f"{fmean(column):.2f}" for column in zip(*values, strict=True)]
+        decisions = max(int(curve["decision"].iloc[-1]) for curve in curves)
+        rows.append([f"`{method}`", str(len(curves)), f"{decisions:,}", *means])
+    return markdown(rows)
+
+
 def draw(env: Path, out: Path) -> None:
     """Where the skills of each method's first seed go, in the environment's first condition."""
     from disk.plots import trajectories
@@ -112,17 +160,21 @@ def draw(env: Path, out: Path) -> None:
 
 
 def _place(method: str) -> tuple[int, str]:
-    """The methods that the paper compares first."""
-    first = ("disk", "dads", "diayn", "metra", "random")
-    return (first.index(method) if method in first else len(first), method)
+    return (FIRST.index(method) if method in FIRST else len(FIRST), method)
 
 
 def shown(found: pd.DataFrame, key: tuple[str, str, str]) -> str:
-    if key not in found.index or pd.isna(found.loc[key, "mean"]):
+    if key not in found.index:
         return "–"
     line = found.loc[key]
-    mean, low, high = (number(float(line[name])) for name in ("mean", "ci_low", "ci_high"))
-    return f"{mean} [{low}, {high}]" if int(line["seeds"]) > 1 and low != high else mean
+    return bracketed(*(float(line[name]) for name in ("mean", "ci_low", "ci_high")), int(line["seeds"]))
+
+
+def bracketed(mean: float, low: float, high: float, seeds: int) -> str:
+    if math.isnan(mean):
+        return "–"
+    interval_shown = seeds > 1 and number(low) != number(high)
+    return f"{number(mean)} [{number(low)}, {number(high)}]" if interval_shown else number(mean)
 
 
 def paper(env: str, method: str) -> str:
@@ -137,7 +189,9 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) < 10 else f"{value:.1f}"
+    if abs(value) < 10:
+        return f"{value:#.2g}".rstrip(".")
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
 if __name__ == "__main__":

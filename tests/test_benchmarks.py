@@ -145,9 +145,37 @@ def test_what_is_forgotten_is_a_row_for_every_method_and_world(tmp_path: Path) -
     page = "before\n<!-- forgetting: point -->\n| an old row |\n\nafter\n"
     rows = with_tables(page, tmp_path).splitlines()
     assert rows[4:] == [
-        "| `disk` | west | 1 | 2.5 | 2.5 | 0 | 0 |",
-        "| `disk` | east | 1 | 1.5 | 1.5 | 0 | 0 |",
-        "| `dads` | west | 2 | 3 | 2 | -1 | 3 |",
+        "| `disk` | west | 1 | 2.5 | 2.5 | 0.0 | 0.0 |",
+        "| `disk` | east | 1 | 1.5 | 1.5 | 0.0 | 0.0 |",
+        "| `dads` | west | 2 | 3.0 | 2.0 | -1.0 | 3.0 |",
         "",
         "after",
     ]
+
+
+def test_worlds_in_short_have_the_mean_over_conditions_and_say_who_had_other_steps(tmp_path: Path) -> None:
+    from tables import with_tables
+
+    found = {("disk", 0): (1000, [1.0, 3.0]), ("disk", 1): (1000, [2.0, 4.0]), ("metra", 0): (500, [10.0, 30.0])}
+    for (method, seed), (steps, values) in found.items():
+        run = tmp_path / f"ant_broken/{method}/seed{seed}"
+        run.mkdir(parents=True)
+        rows = [f"leg{leg},0,hausdorff,{value}" for leg, value in enumerate(values)]
+        rows += ["leg1@500,0,hausdorff,99.0", "leg1,0,isolation,7.0"]  # a snapshot, and another measure
+        (run / "metrics.csv").write_text("\n".join(["condition,skill,metric,value", *rows]) + "\n")
+        (run / "about.json").write_text(f'{{"steps": {steps}, "cpu_hours": 1}}')
+    text = with_tables("<!-- short: ant_broken -->\n", tmp_path)
+    cells = "1,000; `metra` 500 | 2.5 [2.0, 3.0] | – | – | 20.0 | – | 1 or 2 | – | 10,000,000"
+    assert text.splitlines()[-1] == f"| `ant_broken` | {cells} |"
+
+
+def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> None:
+    from tables import downstream
+
+    for controller in (0, 1):
+        curve = tmp_path / f"disk/seed0/hierarchy/seed{controller}.csv"
+        curve.parent.mkdir(parents=True, exist_ok=True)
+        reached = [1.0 + controller, *[0.1 + controller] * 18, 0.5 + controller]
+        lines = [f"{10 * (row + 1)},{100 * (row + 1)},{value}" for row, value in enumerate(reached)]
+        curve.write_text("\n".join(["decision,low_level_step,normalised_distance", *lines]) + "\n")
+    assert downstream(tmp_path).splitlines()[-1] == "| `disk` | 2 | 200 | 1.05 | 0.80 | 0.60 |"

@@ -23,13 +23,14 @@ def test_the_map_from_the_paper_to_the_code_names_what_there_is():
                 assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
 
 
-def test_the_results_page_has_the_tables_of_what_was_shipped(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("page", "tables"), [("docs/results.md", 8), ("README.md", 1)])
+def test_pages_have_the_tables_of_what_was_shipped(page: str, tables: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
     from tables import with_tables
 
-    page = (PROJECT / "docs/results.md").read_text()
-    assert page.count("<!-- table: ") >= 4
-    assert with_tables(page, PROJECT / "docs/results/laptop") == page
+    text = (PROJECT / page).read_text()
+    assert text.count("<!-- ") >= tables
+    assert with_tables(text, PROJECT / "docs/results/laptop") == text
 
 
 @pytest.mark.parametrize("page", PAGES)
