@@ -1,4 +1,4 @@
-"""The tables of docs/results.md: measures of shipped runs by method, with what they cost and what the paper has.
+"""The tables of docs/results.md and README.md: measures of shipped runs, what they cost and what the paper has.
 
     python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md README.md] [--figures DIRECTORY]
 
@@ -88,7 +88,7 @@ def cost(env: Path, method: str) -> tuple[int, int, float]:
 def short(*envs: Path) -> str:
     """A row for each world: mean Hausdorff distances, over its conditions too if it has several."""
     head = ["world", "steps", *(f"`{method}`" for method in FIRST), "seeds of each", "paper: `disk`", "paper: steps"]
-    rows = [head, ["---"] * len(head)]
+    rows, worlds = [head, ["---"] * len(head)], load().environments
     for env in envs:
         values: dict[str, list[float]] = {method: [] for method in FIRST}
         for method, _, metrics in read_runs(sorted(env.glob("*/seed*/metrics.csv"))):
@@ -100,8 +100,8 @@ def short(*envs: Path) -> str:
         cells = [f"`{env.name}`", "; ".join([f"{taken['disk']:,}", *others])]
         cells += [bracketed(*interval(np.array(values[method]))) for method in FIRST]
         seeds = sorted({len(each) for each in values.values() if each})
-        world = load().environments[env.name]
-        papers = [paper(env.name, "disk"), f"{world.start_of(world.skills):,}"]
+        steps = worlds[env.name].start_of(worlds[env.name].skills)
+        papers = [paper(env.name, "disk"), f"{steps:,}"]
         rows.append([*cells, " or ".join(map(str, seeds)), *papers])
     return markdown(rows)
 
