@@ -40,16 +40,20 @@ def method(config: Config, name: str) -> None:
                 f"methods.{name}.fork.from: {row.fork.parent!r}: expected a chain that is no fork: {known}"
             )
     sac = changed(config.sac, row.sac, f"methods.{name}.sac")
-    if row.objective == "dads" and sac.seed_steps and sac.seed_actions is None:
-        raise ValueError(
-            f"methods.{name}.sac.seed_actions: null: objective dads weighs actions by how likely they were: expected "
-            "policy, or no seed_steps"
-        )
+    levels = {"sac": sac} | {
+        f"sac_in.{env}": changed(sac, own, f"methods.{name}.sac_in.{env}") for env, own in row.sac_in.items()
+    }
+    for level, settings in levels.items():
+        if row.objective == "dads" and settings.seed_steps and settings.seed_actions is None:
+            raise ValueError(
+                f"methods.{name}.{level}.seed_actions: null: objective dads weighs actions by how likely they were: "
+                "expected policy, or no seed_steps"
+            )
     changed(config.curriculum, row.curriculum, f"methods.{name}.curriculum")
     config.settings_of(name)
     if row.objective == "none" and row.steps != 0:
         raise ValueError(f"methods.{name}.steps: {row.steps!r}: objective none learns nothing, so steps 0")
-    for field in ("steps", "skills"):
+    for field in ("steps", "skills", "sac_in"):
         listed = getattr(row, field)
         for env in listed if isinstance(listed, dict) else ():
             if env not in config.environments:

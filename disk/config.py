@@ -159,7 +159,9 @@ class Config(Model):
 
     def sac_of(self, env: str, method: str) -> Sac:
         settings = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
-        return changed(settings, self.methods[method].sac, f"methods.{method}.sac")
+        row = self.methods[method]
+        settings = changed(settings, row.sac, f"methods.{method}.sac")
+        return changed(settings, row.sac_in.get(env, {}), f"methods.{method}.sac_in.{env}")
 
     def world_of(self, env: str, method: str) -> World:
         """The world that a method learns in: the environment's, with the method's own view of it."""

@@ -52,6 +52,8 @@ class Method(Model):
     """A skill of a chain ends when it has converged; its steps are the most that it gets."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
+    sac_in: dict[Name, dict[str, Any]] = {}
+    """Those that it sets differently in some environments only."""
     sigma_steps: PositiveInt | None = None
     """Steps that the velocity which is σ is taken over, in place of the environment's. Null: the environment's."""
 

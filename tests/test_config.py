@@ -106,6 +106,7 @@ def test_a_preset_that_cannot_be_read_is_refused_with_its_path(tmp_path: Path):
         ({"environments": {"point": {"position": {"qpoz": [0]}}}}, "environments.point.position.qpoz", "'qpos'"),
         ({"methods": {"disk": {"settings": {"neighbors": 3}}}}, "methods.disk.settings.neighbors", "'neighbours'"),
         ({"methods": {"disk": {"sac": {"discout": 0.9}}}}, "methods.disk.sac.discout", "'discount'"),
+        ({"methods": {"disk": {"sac_in": {"ant": {"discout": 0.9}}}}}, "methods.disk.sac_in.ant.discout", "'discount'"),
         ({"seed": [1]}, "seed", "'seeds'"),
         ({"runs": [{"env": ["point"], "methods": ["disk"]}]}, "runs.0.env", "'envs'"),
         ({"tracking": {"interval_second": 3}}, "tracking.interval_second", "'interval_seconds'"),
@@ -163,6 +164,11 @@ def test_a_bad_value_is_refused_with_path_value_and_expectation(
         ({"methods": {"disk": {"policies": "shared"}}}, ["methods.disk", "independent"]),
         ({"methods": {"disk": {"skills": {"ant": 3}}}}, ["methods.disk", "leave out skills"]),
         ({"methods": {"dads": {"sac": {"seed_actions": None}}}}, ["methods.dads.sac.seed_actions", "expected policy"]),
+        (
+            {"methods": {"dads": {"sac_in": {"ant": {"seed_actions": None}}}}},
+            ["methods.dads.sac_in.ant.seed_actions", "expected policy"],
+        ),
+        ({"methods": {"disk": {"sac_in": {"aunt": {}}}}}, ["methods.disk.sac_in.aunt", "'aunt'", "ant"]),
         ({"methods": {"disk": {"skills": {"ant": 25}}}}, ["methods.disk", "skills"]),
         ({"methods": {"diayn": {"schedule": "incremental"}}}, ["methods.diayn", "incremental"]),
         ({"methods": {"diayn": {"schedule": "curriculum"}}}, ["methods.diayn", "curriculum", "independent"]),
@@ -446,9 +452,11 @@ def test_method_settings_win_over_environment_settings_over_general_ones():
         {"sac": {"discount": 0.5}},
         {"environments": {"point": {"sac": {"discount": 0.6}}}},
         {"methods": {"disk": {"sac": {"discount": 0.7}}}},
+        {"methods": {"disk": {"sac_in": {"point": {"discount": 0.8}}}}},
     ]
-    found = [tiny_config(*changes[:n]).skill_job("point", "disk", 0, 0).sac.discount for n in (1, 2, 3)]
-    assert found == [0.5, 0.6, 0.7]
+    found = [tiny_config(*changes[:n]).skill_job("point", "disk", 0, 0).sac.discount for n in (1, 2, 3, 4)]
+    assert found == [0.5, 0.6, 0.7, 0.8]
+    assert tiny_config(*changes).sac_of("ant", "disk").discount == 0.7  # elsewhere the method's own
 
 
 def test_nothing_is_changed_in_place(tiny: config.Config):
