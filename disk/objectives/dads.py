@@ -74,9 +74,8 @@ class DadsObjective:
         own = self._log_likelihood(self.dynamics(batch.label[None])[0], target)  # (B,)
         others = self._log_likelihood(self.dynamics((2.0 * drawn - 1.0)[None])[0], target[:, None])  # (B, L)
         apart = (others - own[:, None]).clamp(-MOST, MOST)
-        information = math.log(count + 1) - F.pad(apart, (1, 0)).logsumexp(
-            dim=1
-        )  # the zero that is put in front: the 1
+        # The zero that is put in front is the 1 of the sum.
+        information = math.log(count + 1) - F.pad(apart, (1, 0)).logsumexp(dim=1)
         reward = self.config.reward_scale * information
         return reward, {"reward/mean": reward.mean()}
 
