@@ -4,10 +4,10 @@
 
 Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go; `--page` puts each table where those pages say `<!-- table: ENV -->`; at `<!-- short: ENV … -->`
-a row for each world; at `<!-- skills: RUN -->` where each skill of that run ends; at `<!-- forgetting: ENV -->` what
-skills that were learned in one world still do there at the end; at `<!-- downstream: ENV -->` what controllers over
-them reach. benchmarks/ship.py ships runs.
+method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
+`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world; at `<!-- skills: RUN -->` where each skill of
+that run ends; at `<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
+`<!-- downstream: ENV -->` what controllers over them reach. benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def main() -> None:
         print(f"\n## {env}\n\n{table(options.shipped / env)}")
         if options.figures:
             draw(options.shipped / env, options.figures / f"{options.shipped.name}_{env}.svg")
+            draw_controllers(options.shipped / env, options.figures / f"{options.shipped.name}_{env}_downstream.svg")
     for page in options.page:
         page.write_text(with_tables(page.read_text(), options.shipped))
 
@@ -157,6 +158,16 @@ def draw(env: Path, out: Path) -> None:
     paths = {method: pd.read_csv(min(env.glob(f"{method}/seed*/paths.csv"))) for method in methods}
     flat = all((frame["y"] == 0).all() for frame in paths.values())
     trajectories(paths, out, title=env.name, one_dimensional=flat, drawn=5)
+
+
+def draw_controllers(env: Path, out: Path) -> None:
+    """How near to their goals controllers over the skills came, if there are any."""
+    from disk.hierarchy import read_curves
+    from disk.plots_downstream import downstream as draw_curves
+
+    paths = sorted(env.glob("*/seed*/hierarchy/seed*.csv"), key=lambda path: (_place(path.parts[-4]), path))
+    if paths:
+        draw_curves(read_curves(paths), out, title=f"{env.name}: skills at work")
 
 
 def _place(method: str) -> tuple[int, str]:

@@ -170,8 +170,11 @@ def test_worlds_in_short_have_the_mean_over_conditions_and_say_who_had_other_ste
 
 
 def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> None:
-    from tables import downstream
+    from tables import downstream, draw_controllers
 
+    figure = tmp_path / "figure.svg"
+    draw_controllers(tmp_path, figure)
+    assert not figure.exists()
     for controller in (0, 1):
         curve = tmp_path / f"disk/seed0/hierarchy/seed{controller}.csv"
         curve.parent.mkdir(parents=True, exist_ok=True)
@@ -179,3 +182,5 @@ def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> Non
         lines = [f"{10 * (row + 1)},{100 * (row + 1)},{value}" for row, value in enumerate(reached)]
         curve.write_text("\n".join(["decision,low_level_step,normalised_distance", *lines]) + "\n")
     assert downstream(tmp_path).splitlines()[-1] == "| `disk` | 2 | 200 | 1.05 | 0.80 | 0.60 |"
+    draw_controllers(tmp_path, figure)
+    assert "DISk (2 runs)" in figure.read_text()
