@@ -28,8 +28,8 @@ import torch
 
 import disk
 from disk import config
-from disk.controller import Lanes
-from disk.runs import train_run
+from disk.downstream.ppo import Lanes
+from disk.storage.layout import train_run
 
 STEPS, EPISODE = 10, 100
 

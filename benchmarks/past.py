@@ -3,7 +3,7 @@
     python benchmarks/past.py                      the twentieth skill: 19 × 10,000 states, minutes
     python benchmarks/past.py --states 1000        the same ratio, seconds
 
-Freshly initialised skills are rolled out by `disk.rollout.visits`, as training does at its start, and beside
+Freshly initialised skills are rolled out by `disk.evaluation.rollout.visits`, as training does at its start, and beside
 that the same episodes are simulated with the same actions by Gymnasium's bare Ant, one after another and
 without a policy. Both in CPU seconds of one thread, in alternating rounds; prints the ratio of the medians.
 """
@@ -26,10 +26,10 @@ from disk import config
 from disk.config import World
 from disk.envs import make
 from disk.envs.evolution import Evolving
-from disk.rollout import visits
-from disk.runs import train_run
+from disk.evaluation.rollout import visits
 from disk.seeds import EpisodeSeeds
 from disk.skills import Skills, load
+from disk.storage.layout import train_run
 
 Episode = tuple[int, np.ndarray]
 """Seed of the reset, and actions (T, A) as the simulator gets them."""

@@ -60,12 +60,12 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     started = time.perf_counter()
     from pretend import long_chain
 
-    from disk.assemble import joint_parts, skill_parts
-    from disk.checkpoint import Checkpoint, stamp
-    from disk.integrity import identity
-    from disk.runs import skill_directory
-    from disk.signals import Stopping
-    from disk.train import Interrupted, Training, choose_device
+    from disk.learning.build import joint_parts, skill_parts
+    from disk.learning.loop import Interrupted, Training, choose_device
+    from disk.learning.signals import Stopping
+    from disk.storage.checkpoint import Checkpoint, stamp
+    from disk.storage.layout import skill_directory
+    from disk.storage.manifest import identity
 
     imported = time.perf_counter()
     settings = long_chain(env, CHAIN, shard)

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from disk import config as configuration
-from disk.artefacts import describe
 from disk.config import Config, SkillJob
 from disk.envs import make
-from disk.files import checksum, save_json, save_text, whole
-from disk.integrity import CHECKED
+from disk.learning.artefacts import describe
+from disk.learning.replay import Columns, save_shard
 from disk.networks import Actor
-from disk.replay import Columns, save_shard
-from disk.runs import skill_directory
 from disk.skills import Skills
+from disk.storage.files import checksum, save_json, save_text, whole
+from disk.storage.layout import skill_directory
+from disk.storage.manifest import CHECKED
 
 
 def long_chain(env: str, skills: int, steps: int) -> Config:

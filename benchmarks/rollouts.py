@@ -27,10 +27,10 @@ from turns import Said, machine, save
 
 from disk.config import World, load
 from disk.envs import make
+from disk.evaluation.rollout import share
+from disk.evaluation.workers import rollout_with
 from disk.networks import Actor
-from disk.rollout import share
 from disk.skills import Skills
-from disk.workers import rollout_with
 
 TARGET = 1.5
 """Two processes are to be so many times as fast as the plain loop."""

@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from disk.config import load
-from disk.metrics import PAPER_HAUSDORFF, interval, summarise
-from disk.runs import read_runs
+from disk.evaluation.metrics import PAPER_HAUSDORFF, interval, summarise
+from disk.storage.layout import read_runs
 
 MEASURES = ("hausdorff", "isolation", "coverage", "consistency", "distance")
 FIRST = ("disk", "dads", "diayn", "metra", "random")
@@ -152,7 +152,7 @@ def downstream(env: Path) -> str:
 
 def draw(env: Path, out: Path) -> None:
     """Where the skills of each method's first seed go, in the environment's first condition."""
-    from disk.plots import trajectories
+    from disk.figures.trajectories import trajectories
 
     methods = sorted({path.parts[-3] for path in env.glob("*/seed*/paths.csv")}, key=_place)
     paths = {method: pd.read_csv(min(env.glob(f"{method}/seed*/paths.csv"))) for method in methods}
@@ -162,8 +162,8 @@ def draw(env: Path, out: Path) -> None:
 
 def draw_controllers(env: Path, out: Path) -> None:
     """How near to their goals controllers over the skills came, if there are any."""
-    from disk.hierarchy import read_curves
-    from disk.plots_downstream import downstream as draw_curves
+    from disk.downstream.run import read_curves
+    from disk.figures.downstream import downstream as draw_curves
 
     paths = sorted(env.glob("*/seed*/hierarchy/seed*.csv"), key=lambda path: (_place(path.parts[-4]), path))
     if paths:

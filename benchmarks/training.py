@@ -1,8 +1,8 @@
 """Whole trainings, phase by phase: every method, and DISk's second, tenth and twentieth skill.
 
 Each training is a process of its own that takes turns with the others (see turns.py). A turn is some seconds of the
-real loop of disk/train.py, with a clock around each thing that it calls; the pure learner, which is `SAC.update` on
-one batch, takes its turn too. Rates are environment steps per CPU-second at one update a step, of the best turn;
+real loop of disk/learning/loop.py, with a clock around each thing that it calls; the pure learner, which is
+`SAC.update` on one batch, takes its turn too. Rates are environment steps per CPU-second at one update a step, of the best turn;
 ratios are medians over rounds of turns that followed each other. Earlier skills are made up (see pretend.py).
 
     python benchmarks/training.py                # all of it, about ten minutes; part of make bench
@@ -34,8 +34,8 @@ def learn_only(env: str) -> tuple[Said, Any]:
 
     from disk import config as configuration
     from disk.envs import make
-    from disk.replay import Columns, Replay
-    from disk.sac import SAC
+    from disk.learning.replay import Columns, Replay
+    from disk.learning.sac import SAC
 
     settings = configuration.load()
     world, config = make(settings.environment(env).world()), settings.sac_of(env, "disk")

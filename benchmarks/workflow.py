@@ -80,10 +80,10 @@ def files(env: str, shard: int, rows: int, scratch: Path, repeat: int) -> Said:
     import torch
     from pretend import long_chain, write_chain
 
-    from disk.assemble import skill_parts
-    from disk.checkpoint import Checkpoint, stamp
-    from disk.integrity import identity
-    from disk.train import Training, choose_device
+    from disk.learning.build import skill_parts
+    from disk.learning.loop import Training, choose_device
+    from disk.storage.checkpoint import Checkpoint, stamp
+    from disk.storage.manifest import identity
 
     settings = long_chain(env, 20, shard)
     folders = write_chain(settings, env, "disk", 19, scratch / "earlier")

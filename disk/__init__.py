@@ -6,15 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from disk.export import load
-    from disk.goals import GoalEnv
-    from disk.skill_env import SkillEnv
+    from disk.downstream.goals import GoalEnv
+    from disk.downstream.skill_env import SkillEnv
+    from disk.sharing.export import load
     from disk.skills import Skill, Skills
 
 __all__ = ["GoalEnv", "Skill", "SkillEnv", "Skills", "load"]
 __version__ = "0.1.0"
 
-_PLACES = {"GoalEnv": "goals", "Skill": "skills", "SkillEnv": "skill_env", "Skills": "skills", "load": "export"}
+_PLACES = {
+    "GoalEnv": "downstream.goals",
+    "Skill": "skills",
+    "SkillEnv": "downstream.skill_env",
+    "Skills": "skills",
+    "load": "sharing.export",
+}
 
 
 def __getattr__(name: str) -> Any:  # lazily: `python -m disk --help` must not wait for torch

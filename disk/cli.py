@@ -188,7 +188,7 @@ def _settings() -> tuple[Any, Any]:
 @contextmanager
 def _equipped(runtime: Any, threads: int) -> Iterator[None]:
     """A place on a GPU where there are any, the node's scratch directory, and torch set up after both are known."""
-    from disk.devices import place
+    from disk.storage.devices import place
 
     with place(runtime.device, runtime.gpu_jobs_per_device):
         if runtime.scratch:
@@ -212,7 +212,7 @@ def _check_cuda(device: str) -> None:
 def _mirrored(out: Path, tracking: Any) -> AbstractContextManager[Any]:
     if not tracking.enabled:
         return nullcontext()
-    from disk.tracking import Sidecar, resolve_uri
+    from disk.tracking.mirror import Sidecar, resolve_uri
 
     return Sidecar(out, resolve_uri(tracking.uri), tracking.live_after_seconds, tracking.interval_seconds)
 
@@ -223,8 +223,8 @@ def _train_skill(arguments: argparse.Namespace) -> None:
     runtime, tracking = _settings()
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
     with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
-        from disk.checkpoint import clear_finished
-        from disk.train import learn_skill
+        from disk.learning.loop import learn_skill
+        from disk.storage.checkpoint import clear_finished
 
         for policy in arguments.earlier:
             clear_finished(policy.parent)
@@ -237,14 +237,14 @@ def _train_joint(arguments: argparse.Namespace) -> None:
     runtime, tracking = _settings()
     job, out = JointJob.model_validate_json(arguments.job), arguments.out.parent
     with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
-        from disk.train import learn_jointly
+        from disk.learning.loop import learn_jointly
 
         learn_jointly(job, out, runtime)
 
 
 def _train_hierarchy(arguments: argparse.Namespace) -> None:
-    from disk.hierarchy import learn_hierarchy
-    from disk.jobs import HierarchyJob
+    from disk.config.jobs import HierarchyJob
+    from disk.downstream.run import learn_hierarchy
 
     _configure_torch(arguments.threads)
     runtime, _ = _settings()
@@ -253,14 +253,14 @@ def _train_hierarchy(arguments: argparse.Namespace) -> None:
 
 
 def _bundle(arguments: argparse.Namespace) -> None:
-    from disk.runs import bundle_run
+    from disk.storage.layout import bundle_run
 
     bundle_run(arguments.policies, arguments.out)
 
 
 def _train(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.runs import results_root, train_run
+    from disk.storage.layout import results_root, train_run
 
     config = load(*arguments.configfile)
     root = arguments.results or results_root(config)
@@ -281,8 +281,8 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.pretrained import CARD, check
-    from disk.runs import evaluate_run
+    from disk.sharing.publish import CARD, check
+    from disk.storage.layout import evaluate_run
 
     _configure_torch(arguments.threads)
     if (arguments.run / CARD).exists():
@@ -293,7 +293,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _play(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.video import play_run
+    from disk.show.video import play_run
 
     config = load(*arguments.configfile)
     print(play_run(config, arguments.run, arguments.skill, arguments.condition, arguments.out))
@@ -301,7 +301,7 @@ def _play(arguments: argparse.Namespace) -> None:
 
 def _gallery(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.gallery import build_from_results
+    from disk.show.gallery import build_from_results
 
     print(build_from_results(load(*arguments.configfile), arguments.results))
 
@@ -311,13 +311,13 @@ def _track(arguments: argparse.Namespace) -> None:
     if not arguments.follow:
         _mirror(arguments.results, uri, arguments.lenient)
         return
-    from disk.tracking import follow, resolve_uri
+    from disk.tracking.mirror import follow, resolve_uri
 
     follow(arguments.follow, resolve_uri(uri), arguments.interval, arguments.parent)
 
 
 def _mirror(results: Path, uri: str, lenient: bool) -> None:
-    from disk.tracking import TrackingError, mirror, resolve_uri
+    from disk.tracking.mirror import TrackingError, mirror, resolve_uri
 
     try:
         print(mirror(results, resolve_uri(uri)))
@@ -328,7 +328,7 @@ def _mirror(results: Path, uri: str, lenient: bool) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    from disk.export import export
+    from disk.sharing.export import export
 
     path = export(arguments.run, arguments.format, arguments.out)
     print(f"{path}: written, loaded back and compared, action for action; {path.with_name('README.md')} describes it")
@@ -336,7 +336,7 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def _publish(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.pretrained import publish
+    from disk.sharing.publish import publish
 
     _configure_torch(arguments.threads)
     path = publish(load(*arguments.configfile), arguments.run, arguments.out, arguments.threads)
@@ -349,7 +349,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
     print(machine())
     if arguments.results:
         from disk.examine import examine
-        from disk.files import ArtefactError
+        from disk.storage.files import ArtefactError
 
         report = examine(arguments.results, arguments.configfile)
         print(report.text())

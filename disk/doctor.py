@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 
-from disk.provenance import code_hash
+from disk.storage.provenance import code_hash
 
 PACKAGES = ("torch", "mujoco", "gymnasium", "numpy", "snakemake", "mlflow", "pydantic", "safetensors")
 

@@ -13,8 +13,8 @@ from functools import cache
 from itertools import pairwise
 
 from disk.config import JointJob, Runtime, SkillJob
-from disk.settings import Dads, Diayn, Metra
-from disk.worlds import World
+from disk.config.environments import World
+from disk.config.settings import Dads, Diayn, Metra
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""

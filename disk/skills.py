@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from disk.config import World
-from disk.files import ArtefactError, load_tensors, save_tensors
 from disk.networks import Actor
+from disk.storage.files import ArtefactError, load_tensors, save_tensors
 
 FILE = "skills.safetensors"
 

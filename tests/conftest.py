@@ -24,8 +24,8 @@ from needs import require
 from disk import config as configuration
 from disk.config import Config, Runtime
 from disk.envs.point import PointEnv
-from disk.replay import Batch, Columns
-from disk.train import learn_skill
+from disk.learning.loop import learn_skill
+from disk.learning.replay import Batch, Columns
 
 torch.set_num_threads(1)
 os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not

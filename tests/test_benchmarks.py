@@ -95,8 +95,8 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     from ship import EVERY, ROWS, about, ship
     from tables import draw, ends, table
 
-    from disk.files import save_stats
-    from disk.tables import save_rollouts
+    from disk.evaluation.tables import save_rollouts
+    from disk.storage.files import save_stats
 
     results, benchmarks, shipped = (tmp_path / name / "hopper" for name in ("results", "benchmarks", "shipped"))
     used = {(0, 0): (3600, 1800), (0, 1): (3600, 1800), (1, 0): (3600, 7200), (1, 1): (10, 5)}  # the last was resumed

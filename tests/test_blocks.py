@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from disk import config as configuration
 from disk.config import Config, World
 from disk.envs import Projected, make
-from disk.rollout import rollout
+from disk.evaluation.rollout import rollout
+from disk.learning.loop import learn_skill
 from disk.skills import load
-from disk.train import learn_skill
 
 RAW = raw_config()
 CONFIG = configuration.parse(RAW)

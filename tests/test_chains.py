@@ -14,12 +14,12 @@ import torch
 from conftest import CPU, HOOKED, fingerprint, raw_config, tiny_config
 
 from disk import config as configuration
-from disk.assemble import skill_parts
 from disk.config import Adaptive, Config, ConfigError
-from disk.runs import train_run
-from disk.settling import TERMS, Settling
+from disk.learning.build import skill_parts
+from disk.learning.convergence import TERMS, Settling
+from disk.learning.loop import Interrupted, learn_skill
 from disk.skills import load
-from disk.train import Interrupted, learn_skill
+from disk.storage.layout import train_run
 
 FORKS = {"methods": {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}}
 

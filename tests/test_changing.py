@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from disk import config, plots_worlds
-from disk.changing import draw_worlds, forgetting_table
+from disk import config
 from disk.config import Environment
+from disk.evaluation.forgetting import draw_worlds, forgetting_table
+from disk.figures import worlds as plots_worlds
 
 CONFIG = config.load()
 MILLION = 1_000_000

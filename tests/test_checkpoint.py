@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from disk.checkpoint import Checkpoint, Lease, controller_is_gone, stamp
-from disk.files import save_json, save_tensors, save_text, whole
-from disk.replay import Columns, Replay
+from disk.learning.replay import Columns, Replay
+from disk.storage.checkpoint import Checkpoint, Lease, controller_is_gone, stamp
+from disk.storage.files import save_json, save_tensors, save_text, whole
 
 COLUMNS = Columns(obs=1, action=1, sigma=1)
 STATE = {"weights": torch.arange(6.0).reshape(2, 3), "counter": torch.tensor(7)}
@@ -118,7 +118,7 @@ def test_what_cannot_be_continued_is_cleared_and_training_starts_over(
     directory = tmp_path / "c"
     with monkeypatch.context() as patch:
         if how == "other format":
-            patch.setattr("disk.checkpoint.FORMAT", 1)
+            patch.setattr("disk.storage.checkpoint.FORMAT", 1)
         saved(directory)
     state, replay = directory / "state.safetensors", directory / "replay.bin"
     if how == "state truncated":
@@ -248,7 +248,7 @@ def test_files_are_readable_by_whom_the_umask_allows(tmp_path: Path):
 HOLD = """
 import sys
 from pathlib import Path
-from disk.checkpoint import Lease
+from disk.storage.checkpoint import Lease
 lease = Lease(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -304,7 +304,7 @@ def test_the_lease_is_free_after_its_holder_let_go_or_finished(tmp_path: Path):
 CONTEND = """
 import logging, os, sys
 from pathlib import Path
-from disk.checkpoint import Checkpoint, Lease
+from disk.storage.checkpoint import Checkpoint, Lease
 logging.disable()
 Lease.__init__.__defaults__ = (0.001,)
 directory, marker = Path(sys.argv[1]), Path(sys.argv[2])

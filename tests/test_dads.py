@@ -12,11 +12,11 @@ from conftest import CPU, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disk.assemble import Parts, joint_parts
 from disk.config import Config, ConfigError, Sac
-from disk.objectives.dads import EPSILON, DadsObjective
-from disk.replay import Batch, Columns
-from disk.train import plan
+from disk.learning.build import Parts, joint_parts
+from disk.learning.loop import plan
+from disk.learning.objectives.dads import EPSILON, DadsObjective
+from disk.learning.replay import Batch, Columns
 
 COLUMNS = Columns(obs=3, action=2, sigma=2, label=2, origin=3)
 SMALL = {"hidden": [16], "learning_rate": 0.01, "momentum": 0.1}

@@ -13,12 +13,12 @@ from conftest import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disk.devices import devices, place, places
-from disk.settings import ConfigError
+from disk.config.settings import ConfigError
+from disk.storage.devices import devices, place, places
 
 HOLD = """
 import os, sys
-from disk.devices import place
+from disk.storage.devices import place
 with place("auto", int(sys.argv[1]), poll_seconds=0.01):
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
     sys.stdin.read()
@@ -75,7 +75,7 @@ def test_eight_jobs_on_two_gpus_with_three_each_never_exceed_it_and_a_killed_job
 @settings(max_examples=30)
 def test_places_are_filled_evenly_and_found_again(tmp_path_factory, names: list[str], per_device: int, data) -> None:
     """In one process, where flock tells two openings apart like two processes."""
-    from disk.devices import _take
+    from disk.storage.devices import _take
 
     folder = tmp_path_factory.mktemp("places")
     held = []

@@ -11,8 +11,8 @@ from conftest import CPU, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disk.objectives.diayn import DiaynObjective
-from disk.replay import Batch, Columns
+from disk.learning.objectives.diayn import DiaynObjective
+from disk.learning.replay import Batch, Columns
 
 COLUMNS = Columns(obs=3, action=2, sigma=2, label=1)
 SKILLS = 4

@@ -26,14 +26,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from disk import config as configuration
-from disk.assemble import skill_parts
 from disk.config import Config, ConfigError, World
 from disk.envs import Projected, make
-from disk.objectives.incremental import IncrementalObjective
-from disk.rollout import rollout
+from disk.evaluation.rollout import rollout
+from disk.learning.build import skill_parts
+from disk.learning.loop import Interrupted, learn_jointly, learn_skill
+from disk.learning.objectives.incremental import IncrementalObjective
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.train import Interrupted, learn_jointly, learn_skill
 
 MINE = """
 environments:
@@ -636,7 +636,7 @@ import os, signal, sys
 from pathlib import Path
 from conftest import learn, often, tiny_config
 from test_evolution import BROKEN
-from disk.objectives.incremental import IncrementalObjective
+from disk.learning.objectives.incremental import IncrementalObjective
 
 observe, seen = IncrementalObjective.observe, []
 def kill(self, *args):

@@ -13,9 +13,9 @@ from conftest import tiny_config
 
 import disk
 from disk.cli import main
-from disk.export import FORMATS, NAMES, export
-from disk.files import ArtefactError
-from disk.runs import evaluate_run, train_run
+from disk.sharing.export import FORMATS, NAMES, export
+from disk.storage.files import ArtefactError
+from disk.storage.layout import evaluate_run, train_run
 
 METHODS = ["disk", "diayn", "metra"]
 
@@ -92,7 +92,7 @@ def test_a_model_whose_actions_differ_is_not_left_behind(
 def test_skills_are_loaded_from_mlflow(runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    from disk.tracking import mirror
+    from disk.tracking.mirror import mirror
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     run = tmp_path / "results/point/diayn/seed0"

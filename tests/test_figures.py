@@ -10,8 +10,10 @@ import pytest
 from conftest import tiny_config
 from test_plots import fan, texts
 
-from disk import config, drawing, figures
-from disk.provenance import code_hash
+from disk import config
+from disk.figures import catalogue as figures
+from disk.figures import draw as drawing
+from disk.storage.provenance import code_hash
 
 PAPER = config.load()
 QUICK = config.load("config/quick.yaml")

@@ -17,10 +17,10 @@ from conftest import tiny_config
 
 from disk.cli import main
 from disk.config import EvaluationJob
-from disk.files import ArtefactError
-from disk.gallery import MOST_POINTS, build, build_from_results
-from disk.runs import measure
-from disk.video import write
+from disk.show.gallery import MOST_POINTS, build, build_from_results
+from disk.show.video import write
+from disk.storage.files import ArtefactError
+from disk.storage.layout import measure
 
 EVIL = "<img src=x onerror=window.harmed=1>&'\"<script>window.harmed=1<"
 STEPS, EPISODES = 40, 4

@@ -19,12 +19,12 @@ from gymnasium.utils.env_checker import check_env
 import disk
 from disk import config as configuration
 from disk.config import Config, ConfigError
+from disk.downstream.run import downstream_table, learn_hierarchy, read_curves
+from disk.downstream.skill_env import Performers
 from disk.envs import make
-from disk.files import ArtefactError
-from disk.hierarchy import downstream_table, learn_hierarchy, read_curves
-from disk.runs import train_run
-from disk.skill_env import Performers
-from disk.train import Interrupted
+from disk.learning.loop import Interrupted
+from disk.storage.files import ArtefactError
+from disk.storage.layout import train_run
 
 WORK = {
     "hierarchy": {"decisions": 6144, "steps": 2, "episode": 16, "every": 1024, "environments": 8, "seeds": [0]},
@@ -368,7 +368,7 @@ def test_the_curve_is_the_mean_of_the_episodes(runs: dict[str, Path], tmp_path: 
 def test_a_trained_controller_can_be_loaded_and_other_skills_train_another(
     runs: dict[str, Path], straight: dict[str, Path], tmp_path: Path
 ) -> None:
-    from disk.controller import load_controller
+    from disk.downstream.ppo import load_controller
 
     skills = disk.load(runs["random"])
     model = load_controller(
@@ -386,8 +386,8 @@ def test_a_trained_controller_can_be_loaded_and_other_skills_train_another(
 
 def test_flats_reward_is_the_environments_own() -> None:
     """What SAC learns from, recomputed from a stored transition, is what the world paid."""
-    from disk.flat import GoalObjective
-    from disk.replay import Batch, Columns
+    from disk.downstream.flat import GoalObjective
+    from disk.learning.replay import Batch, Columns
 
     config = tiny_config(WORK)
     env = disk.GoalEnv("point")
@@ -415,7 +415,7 @@ def test_controllers_are_child_runs_in_mlflow(runs: dict[str, Path], straight: d
 
     from mlflow import MlflowClient
 
-    from disk.tracking import mirror
+    from disk.tracking.mirror import mirror
 
     root, uri = tmp_path / "results", f"sqlite:///{tmp_path}/mlflow.db"
     shutil.copytree(runs["random"], root / "point/random/seed0")

@@ -10,8 +10,8 @@ import pytest
 from conftest import raw_config
 
 from disk import config
-from disk.hierarchy import learn_hierarchy
-from disk.runs import train_run
+from disk.downstream.run import learn_hierarchy
+from disk.storage.layout import train_run
 
 
 @pytest.mark.slow

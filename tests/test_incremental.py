@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from torch import Tensor
 
 from disk.config import Incremental, load
-from disk.objectives.incremental import ANNEALING, IncrementalObjective, Paid, inverse_mean, kth_distance
+from disk.learning.objectives.incremental import ANNEALING, IncrementalObjective, Paid, inverse_mean, kth_distance
 
 
 def brute_force(points: np.ndarray, others: np.ndarray, k: int) -> np.ndarray:

@@ -17,16 +17,16 @@ from conftest import CPU, HOOKED, fingerprint, often, run_python, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disk.assemble import joint_parts
-from disk.checkpoint import Checkpoint
 from disk.config import Config, Runtime
 from disk.envs import Projected
-from disk.files import load_tensors
-from disk.progress import NotFiniteError
-from disk.replay import Batch, Columns
+from disk.learning.build import joint_parts
+from disk.learning.loop import Interrupted, Training, learn_jointly
+from disk.learning.progress import NotFiniteError
+from disk.learning.replay import Batch, Columns
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.train import Interrupted, Training, learn_jointly
+from disk.storage.checkpoint import Checkpoint
+from disk.storage.files import load_tensors
 
 STEPS, SKILLS, SEEDING, HORIZON = 300, 3, 50, 25
 ROWS = {  # every way in which policies and turns can be combined

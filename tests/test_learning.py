@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from disk import config, metrics, runs
-from disk.rollout import rollout, table
+from disk import config
+from disk.evaluation import metrics
+from disk.evaluation.rollout import rollout, table
 from disk.seeds import seed_of
 from disk.skills import load
+from disk.storage import layout as runs
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from conftest import learn, tiny_config
 
 from disk import config
 from disk.envs import Projected
-from disk.files import load_tensors
-from disk.train import learn_jointly, learn_skill
+from disk.learning.loop import learn_jointly, learn_skill
+from disk.storage.files import load_tensors
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pytest
 import torch
 from conftest import CPU, tiny_config
 
-from disk.assemble import joint_parts
 from disk.config import Config
 from disk.envs import make
-from disk.objectives.metra import MetraObjective
-from disk.replay import Batch, Columns
-from disk.rollout import rollout
+from disk.evaluation.rollout import rollout
+from disk.learning.build import joint_parts
+from disk.learning.loop import learn_jointly
+from disk.learning.objectives.metra import MetraObjective
+from disk.learning.replay import Batch, Columns
 from disk.skills import load
-from disk.train import learn_jointly
 
 COLUMNS = Columns(obs=4, action=2, sigma=2, label=2)
 SMALL = {"hidden": [16], "learning_rate": 0.003}

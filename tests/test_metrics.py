@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
 
-from disk import metrics
+from disk.evaluation import metrics
 
 Paths = dict[int, list[list[tuple[float, float]]]]
 

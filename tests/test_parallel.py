@@ -11,10 +11,10 @@ import torch
 from conftest import CPU, tiny_config
 
 from disk import config as configuration
-from disk.assemble import joint_parts
 from disk.config import ConfigError
-from disk.objectives.parallel import ParallelObjective
-from disk.replay import Batch, Columns
+from disk.learning.build import joint_parts
+from disk.learning.objectives.parallel import ParallelObjective
+from disk.learning.replay import Batch, Columns
 
 COLUMNS = Columns(obs=1, action=1, sigma=1, label=1)
 

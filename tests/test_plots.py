@@ -13,7 +13,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from disk import metrics, plots, plots_bars, plots_common
+from disk.evaluation import metrics
+from disk.figures import bars as plots_bars
+from disk.figures import style as plots_common
+from disk.figures import trajectories as plots
 
 Captured = Callable[[], Figure]
 

@@ -12,8 +12,12 @@ import pytest
 from matplotlib.figure import Figure
 from test_plots import fan, run, texts
 
-from disk import metrics, plots, plots_bars, plots_common, plots_time
-from disk.plots_downstream import downstream
+from disk.evaluation import metrics
+from disk.figures import bars as plots_bars
+from disk.figures import curves as plots_time
+from disk.figures import style as plots_common
+from disk.figures import trajectories as plots
+from disk.figures.downstream import downstream
 
 Captured = Callable[[], Figure]
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from disk.config import Change, Coordinates, Evolution, World, load
-from disk.plots_forgetting import forgetting
-from disk.plots_worlds import DEAD, PRESENT, REMOVED, worlds
+from disk.figures.forgetting import forgetting
+from disk.figures.worlds import DEAD, PRESENT, REMOVED, worlds
 
 ENVIRONMENTS = load().environments
 NOTHING = pd.DataFrame()

@@ -15,9 +15,9 @@ from conftest import tiny_config
 
 import disk
 from disk.config import PROJECT
-from disk.files import ArtefactError
-from disk.pretrained import CARD, check, publish
-from disk.runs import train_run
+from disk.sharing.publish import CARD, check, publish
+from disk.storage.files import ArtefactError
+from disk.storage.layout import train_run
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
 

@@ -14,8 +14,8 @@ from conftest import HOOKED, often, run_python, tiny_config
 
 from disk import config as configuration
 from disk.config import Config
-from disk.runs import train_run
-from disk.train import Interrupted
+from disk.learning.loop import Interrupted
+from disk.storage.layout import train_run
 
 RAW_ROWS = {
     "disk": {"objective": "disk", "policies": "independent", "schedule": "incremental"},

@@ -16,9 +16,9 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from disk.config import Sac, load
+from disk.learning.replay import Batch
+from disk.learning.sac import SAC
 from disk.networks import MLP, Actor, Packed, Tape
-from disk.replay import Batch
-from disk.sac import SAC
 
 OBS, ACTIONS, BATCH = 3, 2, 16
 

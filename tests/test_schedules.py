@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import tiny_config
 
-from disk.schedules import GrowingSkills, One, RoundRobin, Schedule, Uniform
+from disk.learning.schedules import GrowingSkills, One, RoundRobin, Schedule, Uniform
 
 
 def test_a_link_of_a_chain_is_always_the_same_skill():

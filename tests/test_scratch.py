@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from conftest import HOOKED, deadly_child, fingerprint, learn, often, tiny_config
 
-from disk.checkpoint import verify
 from disk.config import Config
-from disk.files import load_tensors
-from disk.train import Interrupted
+from disk.learning.loop import Interrupted
+from disk.storage.checkpoint import verify
+from disk.storage.files import load_tensors
 
 
 @pytest.fixture

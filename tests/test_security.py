@@ -20,15 +20,15 @@ import torch
 from conftest import PROJECT, raw_config, tiny_config
 
 from disk import config as configuration
-from disk import plots
-from disk.artefacts import read_visits
-from disk.checkpoint import Checkpoint
 from disk.config import ConfigError
-from disk.files import ArtefactError, load_tensors, save_stats, save_tensors
-from disk.integrity import as_recorded
-from disk.replay import Columns, Replay, inherit
-from disk.runs import train_run
+from disk.figures import trajectories as plots
+from disk.learning.artefacts import read_visits
+from disk.learning.replay import Columns, Replay, inherit
 from disk.skills import load
+from disk.storage.checkpoint import Checkpoint
+from disk.storage.files import ArtefactError, load_tensors, save_stats, save_tensors
+from disk.storage.layout import train_run
+from disk.storage.manifest import as_recorded
 
 SCRIPT = "<script>alert(1)</script>"
 SOURCES = [*PROJECT.glob("disk/**/*.py"), *PROJECT.glob("workflow/**/*.py"), *PROJECT.glob("benchmarks/*.py")]
@@ -146,7 +146,7 @@ def test_files_that_others_speak_of_are_only_looked_for_beside_them(tmp_path: Pa
     run.mkdir(parents=True)
     (tmp_path / "secret").write_text("")
     save_stats(run / "stats.json", {"checksums": {name: "0" * 64}})
-    from disk.integrity import same_checksum
+    from disk.storage.manifest import same_checksum
 
     with pytest.raises(ArtefactError, match="not in it"):
         same_checksum(run, name, {"checksums": {name: "0" * 64}})
@@ -233,7 +233,7 @@ def test_the_ui_listens_to_this_machine_alone():
 
 
 def test_a_password_in_a_tracking_uri_is_on_no_command_line(tmp_path: Path):
-    from disk.tracking import Sidecar
+    from disk.tracking.mirror import Sidecar
 
     beside = Sidecar(tmp_path / "skill00", "http://user:secret@127.0.0.1:9", after=60.0, interval=1.0)
     assert not [word for word in beside._command if "secret" in word]

@@ -16,8 +16,8 @@ import pytest
 import torch
 from conftest import run_python
 
-from disk.files import save_json, save_tensors, save_text
-from disk.tracking import Sidecar, TrackingError, follow, mirror, resolve_uri
+from disk.storage.files import save_json, save_tensors, save_text
+from disk.tracking.mirror import Sidecar, TrackingError, follow, mirror, resolve_uri
 
 DEAD = "http://127.0.0.1:9"
 HEADER = "time/total_timesteps,time/time_elapsed,time/fps,reward/mean,train/critic_loss"
@@ -121,7 +121,7 @@ def test_environment_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trainer_imports_no_mlflow() -> None:
-    code = "import disk.tracking, sys; sys.exit('mlflow' in sys.modules or 'torch' in sys.modules)"
+    code = "import disk.tracking.mirror, sys; sys.exit('mlflow' in sys.modules or 'torch' in sys.modules)"
     assert run_python(code).wait() == 0
 
 
@@ -277,7 +277,7 @@ def test_another_training_of_a_skill_is_another_run(root: Path, uri: str) -> Non
 
 TRAINER = """
 import os, subprocess, sys, time
-body = "import sys; from pathlib import Path; from disk.tracking import follow; "
+body = "import sys; from pathlib import Path; from disk.tracking.mirror import follow; "
 body += "follow(Path(sys.argv[1]), sys.argv[2], 0.2, int(sys.argv[3]))"
 print(subprocess.Popen([sys.executable, "-c", body, *sys.argv[1:], str(os.getpid())]).pid, flush=True)
 time.sleep(600)
@@ -326,8 +326,8 @@ def test_a_training_is_killed_and_resumed(root: Path, uri: str) -> None:
 TOGETHER = """
 import os, sys, traceback
 from pathlib import Path
-from disk.mlflow_store import ENVIRONMENT
-from disk.tracking import mirror
+from disk.tracking.store import ENVIRONMENT
+from disk.tracking.mirror import mirror
 os.environ.update(ENVIRONMENT)
 import mlflow  # once for all processes: nothing but their work keeps them apart
 *paths, uri = sys.argv[1:]

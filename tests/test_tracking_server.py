@@ -22,7 +22,7 @@ import pytest
 from conftest import PROJECT, tiny_config
 from test_tracking import client, points, runs, until
 
-from disk.tracking import mirror
+from disk.tracking.mirror import mirror
 
 TRAININGS, AWAY, STEPS, SECONDS = 8, 30.0, 3_000, 0.2
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"

@@ -18,8 +18,8 @@ import pytest
 from browser import browser
 from test_tracking import HEADER, curve, write_run
 
-from disk.files import save_text
-from disk.tracking import mirror
+from disk.storage.files import save_text
+from disk.tracking.mirror import mirror
 
 PATIENCE = 240.0
 

@@ -20,16 +20,16 @@ import torch
 from conftest import CPU, HOOKED, SAME_BYTES, fingerprint, learn, often, run_python, tiny_config
 from safetensors.torch import load_file
 
-from disk.assemble import skill_parts
-from disk.checkpoint import Checkpoint, Lease
 from disk.config import Config
 from disk.envs import make
-from disk.files import ArtefactError, load_json, load_tensors, save_json, save_tensors
-from disk.progress import NotFiniteError
-from disk.replay import Columns, save_shard
+from disk.learning.build import skill_parts
+from disk.learning.loop import Interrupted, Training, learn_skill
+from disk.learning.progress import NotFiniteError
+from disk.learning.replay import Columns, save_shard
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.train import Interrupted, Training, learn_skill
+from disk.storage.checkpoint import Checkpoint, Lease
+from disk.storage.files import ArtefactError, load_json, load_tensors, save_json, save_tensors
 
 FILES = {*SAME_BYTES, "stats.json", "progress.csv"}
 STEPS, SEEDING, HORIZON, PAST = 300, 50, 25, 200
@@ -749,7 +749,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(
 
 
 def test_training_runs_where_it_is_told_to():
-    from disk.train import choose_device
+    from disk.learning.loop import choose_device
 
     assert choose_device("cpu") == CPU
     assert choose_device("auto").type in ("cpu", "cuda")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from conftest import tiny_config
 
-from disk import render, video
 from disk.cli import main
 from disk.config import Config, ConfigError, EvaluationJob, World
 from disk.envs import make
-from disk.files import ArtefactError
-from disk.runs import roll_out
+from disk.learning.loop import learn_jointly
+from disk.show import render, video
 from disk.skills import Skills, load
-from disk.train import learn_jointly
+from disk.storage.files import ArtefactError
+from disk.storage.layout import roll_out
 
 SHORT = {"environments": {"point": {"test_horizon": 12}}}
 METRA = {"metra": {"hidden": [16]}, "methods": {"metra": {"steps": 100}}}

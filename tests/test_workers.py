@@ -10,12 +10,12 @@ import pytest
 import torch
 from conftest import HOOKED, tiny_config
 
-from disk import rollout as rollouts
 from disk.config import Config, load
+from disk.evaluation import rollout as rollouts
+from disk.evaluation.rollout import Trajectory, rollout
+from disk.evaluation.workers import rollout_with
 from disk.networks import Actor
-from disk.rollout import Trajectory, rollout
 from disk.skills import Skills
-from disk.workers import rollout_with
 
 
 def untrained(config: Config, env: str, skills: int) -> Skills:

@@ -220,7 +220,9 @@ def test_touching_the_package_plans_nothing(project: Project) -> None:
     later = time.time() + 60
     for path in (project.path / "disk").rglob("*.py"):
         os.utime(path, (later, later))
-    (project.path / "disk/sac.py").write_text((PROJECT / "disk/sac.py").read_text() + "\nEDITED = True\n")
+    (project.path / "disk/learning/sac.py").write_text(
+        (PROJECT / "disk/learning/sac.py").read_text() + "\nEDITED = True\n"
+    )
     assert project.planned() == Counter()
 
 

@@ -12,7 +12,7 @@ import pytest
 from test_plots import texts
 from test_workflow import Project
 
-from disk.files import checksum, load_json
+from disk.storage.files import checksum, load_json
 
 MINE = {  # a world of a user's own: thrusters that die and blocks that vanish, also in the middle of a skill
     "id": "disk/BlockedPoint-v0",

@@ -21,7 +21,7 @@ from conftest import HookedPoint
 from rig import CHAINS, Case, Clock, Ended, Run, attempt, command, ended, kill, spawn
 
 from disk import examine
-from disk.sac import SAC
+from disk.learning.sac import SAC
 
 Kind = Callable[[Case, random.Random], None]
 KINDS: dict[str, Kind] = {}

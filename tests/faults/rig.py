@@ -31,14 +31,14 @@ import torch
 from conftest import HOOKED, HookedPoint, tiny_config
 from test_resume import ROWS, SMALL, config_of, contents
 
-import disk.artefacts
-from disk.checkpoint import Lease, Pace
+import disk.learning.artefacts
 from disk.config import Config
-from disk.files import ArtefactError
-from disk.progress import NotFiniteError
-from disk.runs import evaluate, measure, read_runs, train_run
-from disk.signals import Stopping
-from disk.train import Interrupted, Training
+from disk.learning.loop import Interrupted, Training
+from disk.learning.progress import NotFiniteError
+from disk.learning.signals import Stopping
+from disk.storage.checkpoint import Lease, Pace
+from disk.storage.files import ArtefactError
+from disk.storage.layout import evaluate, measure, read_runs, train_run
 
 torch.set_num_threads(1)
 for _slow in ("code_hash", "commit"):  # half of a tiny run's time

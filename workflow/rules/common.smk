@@ -13,10 +13,10 @@ from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
-import disk.controllers
-import disk.figures
-import disk.files
-import disk.runs
+import disk.storage.lock
+import disk.figures.catalogue
+import disk.storage.files
+import disk.storage.layout
 
 try:
     CONFIG = disk.config.parse(config)
@@ -59,7 +59,7 @@ def conditions_of(*envs):
 
 def environments():
     """Environments of all run groups, each once, in the order they are listed."""
-    return disk.figures.environments(CONFIG)
+    return disk.figures.catalogue.environments(CONFIG)
 
 
 def check_worlds():
@@ -99,8 +99,8 @@ def forget_dead_controllers():
 def claim_results():
     """Refuse results that a Snakemake of another directory is at work on."""
     try:
-        return disk.controllers.claim(disk.runs.results_root(CONFIG))
-    except disk.files.ArtefactError as error:
+        return disk.storage.lock.claim(disk.storage.layout.results_root(CONFIG))
+    except disk.storage.files.ArtefactError as error:
         raise WorkflowError(str(error))
 
 
@@ -121,7 +121,7 @@ wildcard_constraints:
 
 def runs_of(env):
     """(method, seed) of every run in an environment."""
-    return disk.figures.runs_of(CONFIG, env)
+    return disk.figures.catalogue.runs_of(CONFIG, env)
 
 
 def tables_and_figures():

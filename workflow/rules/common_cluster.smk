@@ -101,7 +101,7 @@ if workflow.is_main_process:
 
 def clear_checkpoints():
     """Remove what trainings in SLURM jobs have left until their end was known."""
-    from disk.checkpoint import clear_finished
+    from disk.storage.checkpoint import clear_finished
 
     root = Path(CONFIG.pathvars.get("results", "results"))
     for found in root.glob("*/*/seed*/*checkpoint"):
@@ -119,9 +119,9 @@ onsuccess:
 
 def limit_gpu_jobs():
     """As many trainings at a time as there are places on this machine's GPUs; `--resources gpu=N` says otherwise."""
-    import disk.devices
+    import disk.storage.devices
 
-    room = CONFIG.runtime.gpu_jobs_per_device * len(disk.devices.devices())
+    room = CONFIG.runtime.gpu_jobs_per_device * len(disk.storage.devices.devices())
     workflow.global_resources.setdefault(
         "gpu", max(room, 1)
     )  # without a GPU, a training says so

@@ -1,32 +1,32 @@
-"""What figures, videos and galleries are drawn from. Which figures there are is said in disk/figures.py."""
+"""What figures, videos and galleries are drawn from. Which figures there are is said in disk/figures/catalogue.py."""
 
 
 def all_figures():
     """Figures of every environment in the runs."""
-    names = (disk.figures.figures_of(CONFIG, env) for env in environments())
+    names = (disk.figures.catalogue.figures_of(CONFIG, env) for env in environments())
     return [f"<results>/{name}" for own in names for name in own]
 
 
 def runs_label(wildcards):
     """Methods, seeds and steps behind a figure, for its caption in the report."""
-    return disk.figures.runs_text(CONFIG, wildcards.env)
+    return disk.figures.catalogue.runs_text(CONFIG, wildcards.env)
 
 
 def run_label(wildcards):
     """The same of one method."""
-    return disk.figures.runs_text(CONFIG, wildcards.env, wildcards.method)
+    return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, wildcards.method)
 
 
 def variants_label(wildcards):
     """The same of DISk and its variants."""
-    variants = disk.figures.variants_of(CONFIG, wildcards.env)
-    return disk.figures.runs_text(CONFIG, wildcards.env, *variants)
+    variants = disk.figures.catalogue.variants_of(CONFIG, wildcards.env)
+    return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, *variants)
 
 
 def legs_label(wildcards):
     """The same of the methods that are compared under every condition."""
-    chosen = disk.figures.beside_each_other(CONFIG, wildcards.env)
-    return disk.figures.runs_text(CONFIG, wildcards.env, *chosen)
+    chosen = disk.figures.catalogue.beside_each_other(CONFIG, wildcards.env)
+    return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, *chosen)
 
 
 def all_rollouts(wildcards):
@@ -45,7 +45,7 @@ def first_rollout_of_run(wildcards):
 
 def variants_metrics(wildcards):
     """Measures of DISk and its variants."""
-    found = disk.figures.variants_of(CONFIG, wildcards.env)
+    found = disk.figures.catalogue.variants_of(CONFIG, wildcards.env)
     if not found:
         raise WorkflowError(
             f"environments.{wildcards.env}: no ablations: its runs have fewer than two methods with objective disk"
@@ -56,14 +56,14 @@ def variants_metrics(wildcards):
 def legs_rollouts(wildcards):
     """Rollouts of two methods, one seed each, in every condition: at the end, and of the last snapshot."""
     env, row = wildcards.env, CONFIG.environment(wildcards.env)
-    chosen = disk.figures.beside_each_other(CONFIG, env)
+    chosen = disk.figures.catalogue.beside_each_other(CONFIG, env)
     if not chosen:
         raise WorkflowError(
             f"environments.{env}: no legs.svg: it needs actuators that die, two conditions or more, and a learned run"
         )
     files = []
     for method in chosen:
-        run = f"<results>/{env}/{method}/seed{disk.figures.first_runs(CONFIG, env)[method]}"
+        run = f"<results>/{env}/{method}/seed{disk.figures.catalogue.first_runs(CONFIG, env)[method]}"
         names = list(row.conditions)
         if not CONFIG.method(method).incremental:
             names += [f"{name}@{step}" for step in row.snapshots[-1:] for name in names]

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from disk.changing import measure_after_training
 from disk.config import EvaluationJob
+from disk.evaluation.forgetting import measure_after_training
 
 threads, jobs, table, *policies = sys.argv[1:]
 parsed = {name: EvaluationJob.model_validate(job) for name, job in json.loads(jobs).items()}

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from disk.hierarchy import downstream_table, read_curves
-from disk.plots_downstream import downstream
-from disk.runs import save_csv
+from disk.downstream.run import downstream_table, read_curves
+from disk.figures.downstream import downstream
+from disk.storage.layout import save_csv
 
 threshold, title, figure, table, *paths = sys.argv[1:]
 curves = [Path(path) for path in paths]

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from disk.changing import forgetting_table
 from disk.config import Environment
-from disk.plots_forgetting import forgetting
-from disk.tables import save_csv
+from disk.evaluation.forgetting import forgetting_table
+from disk.evaluation.tables import save_csv
+from disk.figures.forgetting import forgetting
 
 environment, name, *paths = sys.argv[1:]
 table, figure, *files = map(Path, paths)

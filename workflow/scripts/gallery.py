@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from disk.config import EvaluationJob
-from disk.gallery import build
+from disk.show.gallery import build
 
 job, condition, chains, page, *metrics = sys.argv[1:]
 runs = [Path(path).parent for path in metrics]

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from disk import plots_bars
-from disk.tables import read_csv
+from disk.evaluation.tables import read_csv
+from disk.figures import bars as plots_bars
 
 env, *paths = sys.argv[1:]
 table, summary, figure = map(Path, paths)

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from disk.drawing import list_runs
+from disk.figures.draw import list_runs
 
 table, *stats = sys.argv[1:]
 list_runs([Path(path) for path in stats], Path(table))

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from disk.runs import measure
+from disk.storage.layout import measure
 
 *rollouts, metrics = map(Path, sys.argv[1:])
 measure(rollouts, metrics)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from disk import config
-from disk.figures import computed
+from disk.figures.catalogue import computed
 
 report, *presets = sys.argv[1:]
 found = [str(path) for path in computed(config.load(*presets))]

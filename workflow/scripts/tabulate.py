@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from disk.metrics import hausdorff_table, summarise
-from disk.runs import read_runs
-from disk.tables import save_csv
+from disk.evaluation.metrics import hausdorff_table, summarise
+from disk.evaluation.tables import save_csv
+from disk.storage.layout import read_runs
 
 hausdorff, summary, *metrics = map(Path, sys.argv[1:])
 runs = read_runs(metrics)

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from disk.changing import draw_worlds
 from disk.config import Environment
+from disk.evaluation.forgetting import draw_worlds
 
 environment, drawn, title, figure, *rollouts = sys.argv[1:]
 files = {Path(path).stem: Path(path) for path in rollouts}

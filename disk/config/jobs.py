@@ -1,0 +1,91 @@
+"""Jobs: the part of the configuration that one training, or one evaluation, depends on.
+
+A job's canonical JSON is the parameter that Snakemake compares and the text that a checkpoint is stamped
+with, so nothing may enter a job that does not change its result.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from disk.config.environments import World
+from disk.config.settings import Adaptive, Curriculum, Incremental, Model, Name, ObjectiveSettings, Sac, Share
+
+
+class EvaluationJob(Model):
+    """Everything the rollouts of a run depend on besides its skills."""
+
+    env: Name
+    world: World
+    horizon: PositiveInt
+    world_steps: NonNegativeInt | list[NonNegativeInt]
+    """The global step whose world it is: one for all skills, or one for each."""
+    episodes: PositiveInt
+    seed: NonNegativeInt
+
+
+class SkillJob(Model):
+    """Everything the training of one skill depends on besides the earlier skills' files."""
+
+    env: Name
+    world: World
+    seed: int
+    skill: NonNegativeInt
+    steps: NonNegativeInt
+    start_step: NonNegativeInt | None = None
+    """The global step it begins at; null where the world stands still."""
+    sac: Sac
+    objective: Incremental
+    first_alpha: float | None = None
+    alive_bonus: float | None = None
+    replay_capacity: PositiveInt
+    replay_keep: Share | None = None
+    """Null: nothing is inherited."""
+    warm: Literal["last", "diverse"] | None = None
+    """Which earlier skill's policy it starts from; null: none."""
+    adaptive: Adaptive | None = None
+    """When it ends before its steps are used; null: never."""
+    code: str | None = None
+
+
+class JointJob(Model):
+    """Everything a method whose skills are made together depends on. Where nothing is learned, most of it is null."""
+
+    env: Name
+    world: World
+    seed: int
+    skills: PositiveInt
+    sac: Sac
+    steps: PositiveInt | None = None
+    objective: ObjectiveSettings | None = None
+    policies: Literal["independent", "shared"] | None = None
+    schedule: Literal["uniform", "round_robin", "curriculum"] | None = None
+    curriculum: Curriculum | None = None
+    replay_capacity: PositiveInt | None = None
+    """Of each policy's replay."""
+    snapshots: list[PositiveInt] | None = None
+    code: str | None = None
+
+
+class HierarchyJob(Model):
+    """Everything the training of a controller depends on besides the skills it chooses from."""
+
+    env: Name
+    """The environment that the skills were learned in."""
+    world: World
+    """The world that goals are set in."""
+    size: PositiveFloat
+    seed: int
+    """Of the skills' run."""
+    hierarchy_seed: NonNegativeInt
+    decisions: PositiveInt
+    steps: PositiveInt
+    episode: PositiveInt
+    every: PositiveInt
+    environments: PositiveInt | None = None
+    """Null for a controller without skills, and the following for one with skills."""
+    sac: Sac | None = None
+    replay_capacity: PositiveInt | None = None
+    code: str | None = None

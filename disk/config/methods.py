@@ -1,0 +1,100 @@
+"""Methods: a row of methods.yaml, and which rows make sense."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from disk.config.settings import Model, Name, Share
+
+
+class Fork(Model):
+    """Where a chain leaves another one, whose first skills it shares."""
+
+    parent: Name = Field(alias="from")
+    """The method whose skills it begins with: those of the same environment and seed."""
+    after: PositiveInt
+    """How many of them."""
+
+
+class Method(Model):
+    """A row of methods.yaml."""
+
+    objective: Literal["disk", "diayn", "dads", "metra", "none"]
+    policies: Literal["independent", "shared"]
+    """A network for every skill, or one for all that is told which skill it is."""
+    schedule: Literal["incremental", "uniform", "round_robin", "curriculum"]
+    """Which skill acts next: one after another, one drawn for every episode, one step each in turn, or one drawn from
+    a growing number. All but the first learn the skills together."""
+    reuse_replay: bool = True
+    """A new skill starts with the earlier skills' transitions, relabelled."""
+    replay_keep: Share = 1.0
+    """Share of the inherited transitions that is kept, drawn without replacement."""
+    steps: NonNegativeInt | dict[Name, NonNegativeInt] | None = None
+    """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
+    not listed: the total of the environment's schedule. Of a chain: steps of each skill, of a fork: of each skill after
+    it; in place of the environment's."""
+    replay_capacity: PositiveInt | None = None
+    """Transitions that a joint method keeps for each policy. Null: the environment's number."""
+    skills: dict[Name, PositiveInt] = {}
+    """Numbers of skills that a joint method sets differently from an environment's."""
+    settings: dict[str, Any] = {}
+    """Settings of the objective that this method sets differently."""
+    curriculum: dict[str, Any] = {}
+    """Settings of the curriculum that this method sets differently."""
+    fork: Fork | None = None
+    """A chain that begins with another method's skills."""
+    warm: Literal["last", "diverse"] | None = None
+    """A skill of a chain starts from the policy of an earlier one: the last, or that with the largest mean r_d. Null:
+    from a new one."""
+    adaptive: bool = False
+    """A skill of a chain ends when it has converged; its steps are the most that it gets."""
+    sac: dict[str, Any] = {}
+    """SAC settings that this method sets differently."""
+    sac_in: dict[Name, dict[str, Any]] = {}
+    """Those that it sets differently in some environments only."""
+    sigma_steps: PositiveInt | None = None
+    """Steps that the velocity which is σ is taken over, in place of the environment's. Null: the environment's."""
+
+    @property
+    def incremental(self) -> bool:
+        return self.schedule == "incremental"
+
+    @model_validator(mode="after")
+    def _rows_that_exist(self) -> Method:
+        if self.objective == "none" and (self.schedule, self.policies) != ("uniform", "independent"):
+            raise ValueError("objective none learns nothing: it needs schedule uniform and policies independent")
+        turns = ("incremental", "round_robin")
+        if self.objective == "disk" and not (self.schedule in turns and self.policies == "independent"):
+            raise ValueError("objective disk needs schedule incremental or round_robin, and policies independent")
+        if self.objective == "diayn" and self.incremental:
+            raise ValueError("objective diayn learns its skills together: it needs another schedule than incremental")
+        if self.objective in ("dads", "metra") and (self.schedule, self.policies) != ("uniform", "shared"):
+            raise ValueError(
+                f"objective {self.objective} has a continuum of skills: it needs schedule uniform and policies shared"
+            )
+        if self.policies == "shared" and self.schedule != "uniform":
+            raise ValueError(f"schedule {self.schedule} needs policies independent")
+        if self.incremental and (self.skills or self.replay_capacity):
+            raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
+        if not self.incremental and (self.fork or self.warm or self.adaptive):
+            raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
+        if self.objective == "none" and self.settings:
+            raise ValueError("objective none has no settings")
+        if self.schedule == "curriculum" and self.objective != "diayn":
+            raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
+        if self.schedule != "curriculum" and self.curriculum:
+            raise ValueError(f"schedule {self.schedule} has no curriculum")
+        return self
+
+
+class RunGroup(Model):
+    """Environments × methods × seeds that belong to `rule all`."""
+
+    envs: list[Name]
+    methods: list[Name]
+    seeds: list[NonNegativeInt] | None = None
+    """Null: the config's seeds."""
+    hierarchy: bool = False
+    """Train controllers over the skills of these runs, see `hierarchy`."""

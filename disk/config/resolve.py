@@ -1,0 +1,110 @@
+"""What must fit together in a configuration, beyond what each of its models can see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from disk.config.settings import ConfigError, changed
+
+if TYPE_CHECKING:
+    from disk.config import Config
+
+
+def names(config: Config) -> None:
+    """Run groups name what there is; environments change settings that there are."""
+    for g, group in enumerate(config.runs):
+        for field, table in (("envs", config.environments), ("methods", config.methods)):
+            for name in getattr(group, field):
+                if name not in table:
+                    known = ", ".join(sorted(table))
+                    raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
+    for name, environment in config.environments.items():
+        changed(config.sac, environment.sac, f"environments.{name}.sac")
+        where = environment.downstream.env
+        if where is not None and where not in config.environments:
+            known = ", ".join(sorted(config.environments))
+            raise ValueError(f"environments.{name}.downstream.env: {where!r} is unknown; known: {known}")
+    changed(config.sac, config.hierarchy.sac, "hierarchy.sac")
+    if "flat" in config.methods:
+        raise ValueError("methods.flat: the controller without skills goes by this name; give it another")
+
+
+def method(config: Config, name: str) -> None:
+    """A row changes settings that there are, and speaks of environments and methods that there are."""
+    row = config.methods[name]
+    if row.fork:
+        parent = config.methods.get(row.fork.parent)
+        if parent is None or not parent.incremental or parent.fork:
+            known = ", ".join(sorted(n for n, other in config.methods.items() if other.incremental and not other.fork))
+            raise ValueError(
+                f"methods.{name}.fork.from: {row.fork.parent!r}: expected a chain that is no fork: {known}"
+            )
+    sac = changed(config.sac, row.sac, f"methods.{name}.sac")
+    levels = {"sac": sac} | {
+        f"sac_in.{env}": changed(sac, own, f"methods.{name}.sac_in.{env}") for env, own in row.sac_in.items()
+    }
+    for level, settings in levels.items():
+        if row.objective == "dads" and settings.seed_steps and settings.seed_actions is None:
+            raise ValueError(
+                f"methods.{name}.{level}.seed_actions: null: objective dads weighs actions by how likely they were: "
+                "expected policy, or no seed_steps"
+            )
+    changed(config.curriculum, row.curriculum, f"methods.{name}.curriculum")
+    config.settings_of(name)
+    if row.objective == "none" and row.steps != 0:
+        raise ValueError(f"methods.{name}.steps: {row.steps!r}: objective none learns nothing, so steps 0")
+    for field in ("steps", "skills", "sac_in"):
+        listed = getattr(row, field)
+        for env in listed if isinstance(listed, dict) else ():
+            if env not in config.environments:
+                known = ", ".join(sorted(config.environments))
+                raise ValueError(f"methods.{name}.{field}.{env}: {env!r} is unknown; known: {known}")
+
+
+def budget(config: Config, env: str, method: str) -> None:
+    """Refuse budgets in which some policy would never be updated, and snapshots that would never be taken."""
+    environment, row, sac = config.environments[env], config.methods[method], config.sac_of(env, method)
+    seed_steps = sac.seed_steps
+    alone = row.incremental or row.policies == "shared" or row.objective == "none"
+    if sac.environments and not alone:
+        raise ConfigError(
+            f"methods.{method}: {sac.environments} environments: expected one policy that acts in them: schedule "
+            "incremental or policies shared"
+        )
+    if row.incremental:
+        for skill in range(environment.skills):
+            steps, owner = config.steps_of(env, method, skill), config.owner_of(method, skill)
+            where = f"environments.{env}" if config.methods[owner].steps is None else f"methods.{owner}"
+            if steps <= seed_steps:
+                raise ConfigError(
+                    f"{where}.steps: {steps}: expected more than the "
+                    f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
+                )
+        if row.fork and row.fork.after >= environment.skills:
+            raise ConfigError(
+                f"methods.{method}.fork.after: {row.fork.after} in {env}: expected fewer than its "
+                f"{environment.skills} skills, or there is nothing to learn after the fork"
+            )
+    elif row.objective != "none":
+        budget = config.budget_of(env, method)
+        policies = 1 if row.policies == "shared" else config.skills_of(env, method)
+        if budget <= policies * seed_steps:
+            raise ConfigError(
+                f"methods.{method}.steps: {budget} in {env}: expected more than the {seed_steps} seed steps "
+                f"of each of its {policies} policies"
+            )
+        if sac.iteration and budget < policies * (seed_steps + sac.iteration.steps):
+            raise ConfigError(
+                f"methods.{method}.steps: {budget} in {env}: expected at least the {seed_steps} seed steps and "
+                f"{sac.iteration.steps} steps before the first updates, of each of its {policies} policies"
+            )
+        if row.objective == "disk" and (policies < 2 or seed_steps < 1):
+            raise ConfigError(
+                f"methods.{method}: {policies} skills with {seed_steps} seed steps in {env}: expected two or more "
+                "skills and a seed step, so that every skill has others to be far from"
+            )
+        beyond = [step for step in environment.snapshots if step > budget]
+        if beyond:
+            raise ConfigError(
+                f"environments.{env}.snapshots: {beyond[0]}: expected at most {budget}, the steps of {method}"
+            )

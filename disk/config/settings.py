@@ -1,0 +1,317 @@
+"""Settings: the sections of config.yaml, typed and checked.
+
+Frozen models that refuse unknown keys and wrong types. The numbers themselves are in `config/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from disk.config.messages import explain
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+ROLLOUT = 2048
+"""Decisions between two updates of PPO, SB3's default."""
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names key, value and expectation."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    def canonical(self) -> str:
+        """Sorted JSON: equal configurations give equal text, whatever the order of their keys.
+
+        Nulls are left out, so that an option which is added later and not used changes nothing.
+        """
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+M = TypeVar("M", bound=Model)
+
+
+def changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
+    """Settings with some of them changed; a fault names the place of the change."""
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **changes})
+    except ValidationError as error:
+        raise ConfigError(explain(error, type(settings), prefix=where)) from None
+
+
+def known(table: Mapping[str, Any], name: str, what: str) -> str:
+    if name not in table:
+        raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(sorted(table))}")
+    return name
+
+
+class Iteration(Model):
+    """Steps, then updates of the objective's model, then updates of the policy; and again."""
+
+    steps: PositiveInt
+    model_updates: NonNegativeInt
+    policy_updates: PositiveInt
+
+
+class Sac(Model):
+    """Soft actor-critic."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of actor and critics."""
+    batch_size: PositiveInt
+    discount: Annotated[float, Field(ge=0.0, lt=1.0)]
+    learning_rate: PositiveFloat
+    """Of actor, critics and temperature (Adam)."""
+    target_momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """τ: the share of the critic that its target takes over at a target update."""
+    target_every: PositiveInt
+    """Updates between target updates."""
+    actor_every: PositiveInt
+    """Updates between updates of actor and temperature."""
+    temperature: PositiveFloat
+    """The entropy temperature at the start; it is learned."""
+    target_entropy: float | None = None
+    """What the temperature steers the entropy to; null: minus the number of actions."""
+    log_std_bounds: Annotated[list[float], Field(min_length=2, max_length=2)]
+    """Bounds that a tanh maps the log standard deviation into."""
+    seed_steps: NonNegativeInt
+    """Steps with uniform actions and no updates at the start of each skill."""
+    updates_per_step: PositiveFloat
+    """Gradient updates for each environment step; may be below 1."""
+    # What only some methods set is null otherwise: it then does not appear in a job.
+    environments: PositiveInt | None = None
+    """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
+    overlap: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
+    """A step is simulated in a thread of its own while the learner works on the step before; its action is then chosen
+    before that update. Null: one after the other."""
+    entropy_per_action: float | None = None
+    """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
+    log_std: Literal["clip"] | None = None
+    """`clip`: the log standard deviation is cut off at its bounds. Null: a tanh maps it into them."""
+    seed_actions: Literal["policy"] | None = None
+    """`policy`: the seed steps are taken by the untrained policy. Null: uniform actions."""
+    iteration: Iteration | None = None
+    """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Sac:
+        if not self.log_std_bounds[0] < self.log_std_bounds[1]:
+            raise ValueError(f"log_std_bounds must be [low, high] with low < high, not {self.log_std_bounds}")
+        if self.entropy_per_action is not None and self.target_entropy is not None:
+            raise ValueError("give target_entropy or entropy_per_action, not both")
+        return self
+
+
+class Incremental(Model):
+    """DISk's reward, r = -α·r_c + β·r_d."""
+
+    neighbours: PositiveInt
+    """k: the distance to the k-th nearest neighbour is measured."""
+    recent_states: PositiveInt
+    """Size of BUF, the skill's own most recent projected states."""
+    past_batch: PositiveInt
+    """Size of 𝒯_b, drawn from the earlier skills' states for each update."""
+    past_states: PositiveInt
+    """States collected from each finished skill under its mode action; together they are 𝒯."""
+    alpha: NonNegativeFloat
+    """Weight of the consistency penalty on top of its normalisation."""
+    beta: NonNegativeFloat
+    """Weight of the diversity reward on top of its normalisation."""
+    second_beta: Literal["replay", "one"]
+    """β of the second skill, which has no predecessor with an r_d: measured on the replay, or 1."""
+    anneal: Literal["tanh", "signed", "none"]
+    """How α grows over a skill: from 0 (tanh), from -α as in the released code (signed), not at all."""
+    mean_floor: PositiveFloat
+    """Means of r_c and r_d are clamped here before they are inverted."""
+    normaliser: Literal["released"] | None = None
+    """What α and β are the inverse means of. `released`: of what all earlier skills were *paid* for consistency and for
+    diversity, sign included, as in the released code. Null: of the raw r_c and r_d of the skill before."""
+
+    def relevant_to(self, skill: int) -> Incremental:
+        """The settings with those replaced by a fixed value that this skill's training never looks at."""
+        unused: dict[str, Any] = {}
+        if skill != 1:
+            unused["second_beta"] = "one"
+        if skill == 0:
+            unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "mean_floor": 1.0}
+        return self.model_copy(update=unused)
+
+    def relevant_to_all(self) -> Incremental:
+        """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
+        return self.model_copy(update={"past_states": 1, "second_beta": "one", "normaliser": None})
+
+
+class Diayn(Model):
+    """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
+
+    hidden: list[PositiveInt]
+    """Widths of the discriminator's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of the discriminator (Adam)."""
+    sees: Literal["observation_and_sigma", "sigma"]
+    """What skills are told apart by: the next observation and σ, or σ alone."""
+
+
+class Dads(Model):
+    """Off-DADS' reward, and its skill dynamics q: a mixture of unit Gaussians over the change of position, given z."""
+
+    hidden: list[PositiveInt]
+    """Widths of the hidden layers of the skill dynamics."""
+    learning_rate: PositiveFloat
+    """Of the skill dynamics (Adam)."""
+    components: PositiveInt
+    """Gaussians in the mixture."""
+    prior_latents: PositiveInt
+    """L: latents from the prior that an own latent is compared with."""
+    reward_scale: PositiveFloat
+    """Factor of the reward."""
+    most_weight: Annotated[float, Field(ge=1.0)]
+    """Importance weights of the dynamics' loss are clipped to this and its inverse."""
+    momentum: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of a batch's mean and variance that the running ones take over, by which targets are normalised."""
+
+
+class Metra(Model):
+    """METRA's reward, (φ(s') - φ(s))ᵀz, and φ, in which a step is at most 1 long."""
+
+    hidden: list[PositiveInt]
+    """Widths of φ's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of φ and the dual variable (Adam)."""
+    latent_size: Annotated[int, Field(ge=2)]
+    """Dimensions of φ and z; z is on the unit sphere."""
+    dual: PositiveFloat
+    """The dual variable at the start."""
+    slack: NonNegativeFloat
+    """How much a step that is shorter than 1 counts at most."""
+
+
+ObjectiveSettings = Incremental | Diayn | Dads | Metra
+"""One of these for each objective that learns."""
+
+
+class Adaptive(Model):
+    """When a skill of a chain has converged, so that it ends before its steps are used."""
+
+    least: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of its steps that a skill takes in any case; α grows to its full value over these."""
+    window: Annotated[float, Field(gt=0.0, le=0.5)]
+    """Share of its steps over which r_c and r_d are averaged."""
+    tolerance: NonNegativeFloat
+    """It ends when neither mean differs by more than this share from that of the window before."""
+
+
+class Curriculum(Model):
+    """VALOR's growing number of skills."""
+
+    first: PositiveInt
+    """K at the start."""
+    certainty: Share
+    """p_d: K grows when the discriminator's mean probability of the right skill, on fresh states, reaches this."""
+    episodes: PositiveInt
+    """How many episodes that mean is over, and the fewest between two growths."""
+
+
+class Evaluation(Model):
+    episodes: PositiveInt
+    """Episodes a skill, with deterministic actions and their own seeds."""
+    drawn: PositiveInt
+    """How many of them the figures draw."""
+    seed: NonNegativeInt
+    """Start of the evaluation's own seeds, apart from training's."""
+    threads: PositiveInt = 2
+    """Processes that share a run's rollouts, one thread each. The numbers do not depend on it."""
+
+
+class Hierarchy(Model):
+    """Skills put to work: a controller that reaches goals by choosing which skill runs next."""
+
+    decisions: PositiveInt
+    """Choices that a controller makes in training, each of a skill that then runs for `steps` steps."""
+    steps: PositiveInt
+    """Environment steps that a chosen skill runs for."""
+    episode: PositiveInt
+    """Decisions in an episode; then there is another goal."""
+    every: PositiveInt
+    """Decisions between two rows of a curve: whole episodes, so that each row is a mean over finished ones."""
+    environments: PositiveInt
+    """Worlds that a controller acts in at once. SB3's default is 1; with more, PPO's rollouts stay as long in all."""
+    seeds: list[NonNegativeInt]
+    """Of controllers: so many are trained for each run's skills."""
+    flat: bool
+    """Train goal-conditioned SAC without skills too, for comparison, wherever there are hierarchies."""
+    threshold: PositiveFloat
+    """The normalised distance that downstream.csv has the steps to."""
+    sac: dict[str, Any] = {}
+    """SAC settings of the flat controller that differ from the environment's."""
+
+    @model_validator(mode="after")
+    def _whole_episodes(self) -> Hierarchy:
+        least = self.episode * self.environments
+        if self.every % least:
+            raise ValueError(
+                f"every: {self.every}: expected a multiple of {least}, an episode of {self.episode} decisions in each "
+                f"of {self.environments} environments"
+            )
+        if self.decisions % self.every:
+            raise ValueError(f"decisions: {self.decisions}: expected a multiple of every, {self.every}")
+        if ROLLOUT % self.environments:
+            raise ValueError(f"environments: {self.environments}: expected a divisor of {ROLLOUT}, PPO's rollout")
+        return self
+
+
+class Tracking(Model):
+    """MLflow, a mirror of results/."""
+
+    enabled: bool
+    uri: str
+    """Tracking store; the environment variable MLFLOW_TRACKING_URI wins."""
+    live_after_seconds: NonNegativeFloat
+    """A training that lasts longer than this is mirrored while it runs; shorter ones when they are done."""
+    interval_seconds: PositiveFloat
+    """Seconds between two looks at a training's curve."""
+
+
+class Runtime(Model):
+    """How a job runs, as opposed to what it computes. Changing any of this retrains nothing."""
+
+    device: str
+    """`auto`: CUDA when there is one, otherwise the CPU; or a torch device."""
+    checkpoint_minutes: PositiveFloat
+    """The most that a kill can cost."""
+    log_every: PositiveInt
+    """Environment steps between two rows of progress.csv."""
+    gpu_jobs_per_device: PositiveInt = 3
+    """Trainings that share a GPU; more wait for a place."""
+    scratch: str | None = None
+    """A directory of the node, say `$TMPDIR`, that checkpoints live on while a training runs. Null: beside results."""
+    scratch_minutes: PositiveFloat = 30.0
+    """How often they are brought back from there."""
+    speed: PositiveFloat = 1.0
+    """How fast a core is, compared with that of docs/performance.md; walltimes are asked for accordingly."""
+    longest_minutes: PositiveInt | None = None
+    """The longest walltime that a cluster gives. A longer skill is trained over several jobs. Null: no limit."""

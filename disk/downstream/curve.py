@@ -1,0 +1,51 @@
+"""The curve of a controller: the mean normalised distance to the goal, (1/T) Σ d_t / d_0, over training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from disk.config.jobs import HierarchyJob
+
+HEADER = "decision,low_level_step,normalised_distance"
+STREAMS = {"learner": 0, "episode": 1}
+
+
+class Curve:
+    """Rows every so many decisions. These are whole episodes, so a mean over their steps is one over episodes."""
+
+    def __init__(self, job: HierarchyJob) -> None:
+        self.every, self.steps = job.every, job.steps
+        self.rows: list[tuple[int, float]] = []
+        self._sum, self._count = 0.0, 0
+
+    def add(self, normalised: float, steps: int = 1) -> None:
+        """Σ d_t / d_0 of some environment steps."""
+        self._sum += normalised
+        self._count += steps
+
+    def row(self, decision: int) -> bool:
+        """Write a row if it is time for one."""
+        if decision % self.every or not self._count:
+            return False
+        self.rows.append((decision, self._sum / self._count))
+        self._sum, self._count = 0.0, 0
+        return True
+
+    def text(self) -> str:
+        rows = [f"{decision},{decision * self.steps},{value:.9g}" for decision, value in self.rows]
+        return "\n".join([HEADER, *rows]) + "\n"
+
+    def state(self) -> dict[str, Any]:
+        return {"rows": [list(row) for row in self.rows], "sum": self._sum, "count": self._count}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.rows = [(int(decision), float(value)) for decision, value in state["rows"]]
+        self._sum, self._count = state["sum"], state["count"]
+
+
+def seed_of(job: HierarchyJob, stream: Literal["learner", "episode"], *parts: int) -> int:
+    """A seed of a controller's own: apart from those that the skills were trained with (see disk/seeds.py)."""
+    entropy = [100 + STREAMS[stream], job.seed, job.hierarchy_seed, len(parts), *parts]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])

@@ -1,0 +1,131 @@
+"""The controller without skills: goal-conditioned SAC on the same observations and rewards.
+
+It is trained by the loop of `disk.learning.loop`, whose objective here is the task itself: the reward of a transition is
+minus the distance to the goal, computed from the observation it led to, where the way to the goal is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config.jobs import HierarchyJob
+from disk.config.settings import Runtime
+from disk.downstream.curve import Curve, seed_of
+from disk.downstream.goals import GoalEnv
+from disk.learning.build import Parts, choose_device
+from disk.learning.loop import Training
+from disk.learning.replay import Batch, Columns, Replay
+from disk.learning.sac import SAC
+from disk.learning.schedules import One
+from disk.learning.signals import until_signal
+from disk.skills import Skills
+from disk.storage.checkpoint import Checkpoint
+from disk.storage.files import sweep
+
+
+class FlatEnv(GoalEnv):
+    """A world with a goal as the training loop takes it; `sigma` is the normalised distance."""
+
+    def at(self, step: int) -> None:
+        """It stands still."""
+
+    @property
+    def action_size(self) -> int:
+        return self.env.action_size
+
+    def to_native(self, action: np.ndarray) -> np.ndarray:
+        return self.env.to_native(action)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {**info, "sigma": np.array([info["normalised_distance"]])}
+
+
+class GoalObjective:
+    """Minus the distance to the goal; and the curve, made from what the loop shows it."""
+
+    def __init__(self, job: HierarchyJob, way: int) -> None:
+        self.size, self.way, self.steps = job.size, way, job.steps
+        self.curve, self._seen = Curve(job), 0
+
+    def observe(self, skill: int, sigma: np.ndarray) -> None:
+        self.curve.add(float(sigma[0]))
+        self._seen += 1
+        if self._seen % self.steps == 0:
+            self.curve.row(self._seen // self.steps)
+
+    def start(self, sample: Callable[[], Batch]) -> None: ...
+
+    def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
+        return {}
+
+    def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+        reward = torch.linalg.vector_norm(batch.next_obs[:, -self.way :], dim=1) * -self.size
+        return reward, {"reward/mean": reward.mean()}
+
+    def state(self) -> dict[str, Tensor]:
+        state = self.curve.state()
+        return {
+            "seen": torch.tensor(self._seen),
+            "rows": torch.tensor(state["rows"], dtype=torch.float64).reshape(-1, 2),
+            "sum": torch.tensor(state["sum"], dtype=torch.float64),
+            "count": torch.tensor(state["count"]),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._seen = int(state["seen"])
+        self.curve.load_state({name: state[name].tolist() for name in ("rows", "sum", "count")})
+
+
+def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> tuple[Skills, Curve, float]:
+    """Train it, from a checkpoint if there is one: the policy as a skill of one, its curve and the seconds it took."""
+    assert job.sac is not None
+    assert job.replay_capacity is not None
+    device = choose_device(runtime.device)
+    horizon = job.episode * job.steps
+    env = FlatEnv(job.world, job.size, horizon)
+    assert env.observation_space.shape is not None
+    observations, way = env.observation_space.shape[0], len(env.goal)
+    generator = torch.Generator(device).manual_seed(seed_of(job, "learner"))
+    objective = GoalObjective(job, way)
+    steps = job.decisions * job.steps
+    space = env.action_space
+    parts = Parts(
+        label=f"{job.env} flat {job.hierarchy_seed}",
+        seed=seed_of(job, "episode"),
+        steps=steps,
+        start=0,
+        sac=job.sac,
+        envs=[env],  # type: ignore[list-item]
+        agents=[SAC(observations, env.action_size, job.sac, generator, device)],
+        replays=[Replay(min(job.replay_capacity, steps), Columns(observations, env.action_size, 1), device)],
+        objective=objective,
+        schedule=One(0),
+        meta={
+            "kind": "flat",
+            "env": job.env,
+            "world": job.world.model_dump(mode="json"),
+            "observation_size": observations,
+            "action_size": env.action_size,
+            "latent_size": 0,
+            "action_low": space.low.tolist(),  # type: ignore[attr-defined]
+            "action_high": space.high.tolist(),  # type: ignore[attr-defined]
+            "hidden": list(job.sac.hidden),
+            "log_std_bounds": list(job.sac.log_std_bounds),
+            "seed": job.seed,
+            "config_hash": job.digest(),
+        },
+        latents=torch.zeros(1, 0, device=device),
+    )
+    training = Training(parts, runtime, checkpoint)
+    sweep(checkpoint.directory)
+    training.resume()
+    with until_signal() as stopping:
+        training.run(stopping)
+    env.close()
+    return parts.skills(), objective.curve, training.progress.seconds

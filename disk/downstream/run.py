@@ -1,0 +1,120 @@
+"""Skills at work: training a controller over a run's skills into its files, and an environment's table of them.
+
+A controller's files lie in the run of its skills: `hierarchy/seed{h}.csv`, the curve, `seed{h}.safetensors`, its
+weights, and `seed{h}.json`, what they were made from. `ppo` learns with skills, `flat` without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from disk.config.jobs import HierarchyJob
+from disk.config.settings import Runtime
+from disk.downstream.curve import Curve
+from disk.learning.artefacts import writable
+from disk.storage.checkpoint import Checkpoint, controller_is_gone, stamp
+from disk.storage.files import ArtefactError, checksum, load_json, save_json, save_tensors, save_text, sweep
+from disk.storage.provenance import code_hash, commit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: Runtime) -> None:
+    """Train a controller over the file of `skills`, or without any, into the curve `out` and files beside it."""
+    if (skills is None) == (job.sac is None):
+        raise ArtefactError("a controller needs skills to choose from" if job.sac is None else "a flat one takes none")
+    writable(out.parent)
+    inputs = {} if skills is None else {"skills": checksum(skills)}
+    checkpoint = Checkpoint(out.with_suffix(".checkpoint"), stamp(job.canonical(), inputs), replays=int(skills is None))
+    weights, stats = out.with_suffix(".safetensors"), out.with_suffix(".json")
+    try:
+        for path in (out, weights, stats):
+            sweep(out.parent, path.name)
+        if _finished(stats, checkpoint.stamp, (out, weights)):  # by the process that this one waited for
+            checkpoint.remove()
+            return
+        save_json(checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+        curve, seconds = _learn(job, skills, weights, runtime, checkpoint)
+        save_text(out, curve.text())
+        about = {
+            "decisions": job.decisions,
+            "config_hash": job.digest(),
+            "code_hash": code_hash(),
+            "commit": commit(),
+            "job": job.model_dump(mode="json"),
+            "stamp": checkpoint.stamp,
+            "checksums": {path.name: checksum(path) for path in (out, weights)},
+            "seconds": round(seconds, 3),
+        }
+        save_json(stats, about)  # last: where it is, the others are
+        if not controller_is_gone():
+            checkpoint.remove()
+    finally:
+        checkpoint.close()
+
+
+def _learn(
+    job: HierarchyJob, skills: Path | None, weights: Path, runtime: Runtime, checkpoint: Checkpoint
+) -> tuple[Curve, float]:
+    if skills is None:
+        from disk.downstream.flat import learn_flat
+
+        policy, curve, seconds = learn_flat(job, runtime, checkpoint)
+        policy.save(weights)
+        return curve, seconds
+    from disk.downstream.ppo import learn_controller
+    from disk.skills import load
+
+    chosen_from = load(skills)
+    tensors, curve, seconds = learn_controller(job, chosen_from, runtime, checkpoint)
+    meta: dict[str, Any] = {"kind": "controller", "env": job.env, "skills": len(chosen_from), "steps": job.steps}
+    meta |= {"seed": job.seed, "hierarchy_seed": job.hierarchy_seed, "config_hash": job.digest()}
+    save_tensors(weights, {f"policy/{name}": value for name, value in tensors.items()}, meta)
+    return curve, seconds
+
+
+def _finished(stats: Path, expected: str, files: Sequence[Path]) -> bool:
+    try:
+        return load_json(stats).get("stamp") == expected and all(path.exists() for path in files)
+    except ArtefactError:
+        return False
+
+
+def read_curves(paths: Sequence[Path]) -> dict[str, dict[str, list[pd.DataFrame]]]:
+    """World → method → curves, of files whose place in the tree says whose they are."""
+    import pandas as pd
+
+    curves: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    for path in paths:
+        env, method = path.parts[-5], path.parts[-4]
+        curves.setdefault(env, {}).setdefault(method, []).append(pd.read_csv(path))
+    return curves
+
+
+def downstream_table(paths: Sequence[Path], threshold: float) -> pd.DataFrame:
+    """One row a controller: when it first came below the threshold, in decisions, and where it ended.
+
+    Where it ended is the mean over the last tenth of its curve.
+    """
+    import pandas as pd
+
+    rows: list[Mapping[str, Any]] = []
+    for path in paths:
+        curve = pd.read_csv(path)
+        below = curve[curve["normalised_distance"] < threshold]
+        last = curve["normalised_distance"].iloc[-max(1, len(curve) // 10) :]
+        rows.append(
+            {
+                "method": path.parts[-4],
+                "seed": int(path.parts[-3].removeprefix("seed")),
+                "hierarchy_seed": int(path.stem.removeprefix("seed")),
+                "steps_to_threshold": None if below.empty else int(below["decision"].iloc[0]),
+                "final_normalised_distance": float(last.mean()),
+            }
+        )
+    columns = ["method", "seed", "hierarchy_seed", "steps_to_threshold", "final_normalised_distance"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.astype({"steps_to_threshold": "Int64"})

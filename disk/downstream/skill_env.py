@@ -1,0 +1,137 @@
+"""Skills as actions: an environment in which one decision is a skill that runs for a while.
+
+`Performers` are the skills' deterministic actions in NumPy: for a single observation torch spends several times
+longer on calling the products than on computing them. Several environments that step at once share its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from disk.envs import Projected
+from disk.skills import Skills, shown
+from disk.storage.files import ArtefactError
+
+
+class Performers:
+    """Skills at work in one or several environments, each in its own: `choose` them, then let them `act`."""
+
+    def __init__(self, skills: Skills) -> None:
+        layers = [(weight.numpy(), bias.numpy()) for weight, bias in skills.actor.mlp.layers]
+        weight, bias = layers[-1]
+        actions = int(skills.meta["action_size"])
+        # The first half of what the network puts out is the mean, which is all that a deterministic action needs.
+        layers[-1] = np.ascontiguousarray(weight[:, :, :actions]), np.ascontiguousarray(bias[:, :, :actions])
+        self._all, self._which = layers, skills.which.numpy()
+        self._latents = skills.latent.numpy()
+        low, high = (np.asarray(skills.meta[f"action_{side}"], dtype=np.float32) for side in ("low", "high"))
+        self._low, self._half_range = low, 0.5 * (high - low)
+        self._hidden = layers[:-1]
+        self._last = layers[-1]
+        self._latent = self._latents[:0, None]
+
+    def choose(self, skills: Sequence[int] | np.ndarray) -> None:
+        """Which skill acts in each environment, until further notice."""
+        actors = self._which[skills]
+        one = slice(actors[0], actors[0] + 1) if len(actors) == 1 else None  # a view: nothing is copied
+        chosen = [(w[actors], b[actors]) if one is None else (w[one], b[one]) for w, b in self._all]
+        self._hidden, self._last = chosen[:-1], chosen[-1]
+        self._latent = self._latents[skills][:, None]
+
+    def act(self, seen: np.ndarray) -> np.ndarray:
+        """Observations (B, D), one for each environment → actions (B, A) in the environments' own bounds."""
+        x = seen[:, None].astype(np.float32)
+        if self._latent.shape[2]:
+            x = np.concatenate((x, self._latent), axis=2)
+        for weight, bias in self._hidden:
+            x = np.matmul(x, weight)
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        x = np.matmul(x, self._last[0])
+        x += self._last[1]
+        np.tanh(x, out=x)
+        x += 1.0
+        native: np.ndarray = self._low + x[:, 0] * self._half_range
+        return native
+
+
+class SkillEnv(gymnasium.Env[np.ndarray, np.integer[Any]]):
+    """An environment whose discrete action picks a skill, which then acts for `steps` steps.
+
+    The reward is the sum over these steps. Where the environment ends inside a skill, so does the decision. `info` is
+    that of the last step, and `steps`, how many there were. Skills act deterministically and see the environment's
+    observation; of a `GoalEnv` that is what comes before the goal.
+    """
+
+    metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]}  # noqa: RUF012
+
+    def __init__(self, env: gymnasium.Env[Any, Any], skills: Skills, steps: int = 10) -> None:
+        if steps < 1:
+            raise ValueError(f"steps: {steps}: expected at least 1")
+        self.env, self.skills, self.steps = with_position(env, skills), skills, steps
+        self.metadata, self.render_mode = env.metadata, env.render_mode
+        self.observation_space = env.observation_space
+        self.action_space = Discrete(len(skills))
+        self._seen_size = check(self.env, skills)
+        self._performers = Performers(skills)
+        self._seen = np.zeros((1, skills.observation_size))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._seen[0] = shown(self.skills.meta, obs[: self._seen_size], info)
+        return obs, info
+
+    def step(self, action: np.integer[Any] | int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._performers.choose([int(action)])
+        total, taken, terminated, truncated = 0.0, 0, False, False
+        while taken < self.steps and not (terminated or truncated):
+            native = self._performers.act(self._seen)[0]
+            obs, reward, terminated, truncated, info = self.env.step(native)
+            self._seen[0] = shown(self.skills.meta, obs[: self._seen_size], info)
+            total += float(reward)
+            taken += 1
+        return obs, total, terminated, truncated, {**info, "steps": taken}
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def with_position(env: gymnasium.Env[Any, Any], skills: Skills) -> gymnasium.Env[Any, Any]:
+    """The environment, with positions in its `info` where the skills see them and it has none itself."""
+    known = env.has_wrapper_attr("world") or env.has_wrapper_attr("goal")
+    return Projected(env, skills.world) if skills.meta.get("sees_position") and not known else env
+
+
+def check(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
+    """Refuse an environment that these skills cannot act in; how many of its observation's numbers they see."""
+    space, actions = env.observation_space, env.action_space
+    if not isinstance(space, Box) or len(space.shape) != 1 or not isinstance(actions, Box):
+        raise ValueError(f"expected an environment with flat observations and actions, not {space} and {actions}")
+    goals = env.has_wrapper_attr("native_size")
+    size = int(env.get_wrapper_attr("native_size")) if goals else space.shape[0]
+    where = str(skills.meta["env"])
+    wanted = skills.observation_size
+    if skills.meta.get("sees_position"):
+        wanted -= len(skills.world.position.entries)
+    if size != wanted:
+        raise ArtefactError(
+            f"these skills were learned in {where}, with observations of size {wanted}, but this environment's have "
+            f"size {size}"
+        )
+    if actions.shape != (skills.meta["action_size"],):
+        raise ArtefactError(
+            f"these skills were learned in {where}, with {skills.meta['action_size']} actions, but this environment "
+            f"has {actions.shape[0]}"
+        )
+    return size

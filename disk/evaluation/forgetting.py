@@ -1,0 +1,121 @@
+"""Runs in worlds that change: what each skill can do in each world, right after its training and at the end.
+
+Skills of an incremental method are frozen, so the two are equal by construction; here that is checked, by
+checksum and by measurement. Methods that train all skills together may forget: theirs are compared with the
+snapshot at the end of the last phase that showed the same world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disk.config import Environment, EvaluationJob
+from disk.envs import make
+from disk.envs.evolution import Evolving
+from disk.evaluation.tables import read_rollouts, save_csv
+from disk.storage.files import load_stats
+from disk.storage.layout import read_runs, roll_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from disk.figures.worlds import Panel
+
+MOST_PANELS = 5
+"""Moments of a world that a figure shows."""
+
+
+def measure_after_training(
+    jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path, threads: int = 1
+) -> None:
+    """Distances of a chain's skills in every condition, from the very files that their trainings wrote."""
+    import pandas as pd
+
+    from disk.evaluation import metrics
+    from disk.skills import bundle
+    from disk.storage.manifest import same_checksum
+
+    for policy in policies:
+        same_checksum(policy.parent, policy.name, load_stats(policy.with_name("stats.json")))
+    skills = bundle(policies)
+    frames = []
+    for condition, job in jobs.items():
+        frame = metrics.measure(roll_out(job, skills, threads))
+        frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
+    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out, policies)
+
+
+def forgetting_table(environment: Environment, after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
+    """Distance of every skill in every condition, right after its training and at the end of the run.
+
+    `final` are the metrics.csv of all runs, `after` the after_training.csv of those whose skills were learned one
+    after another. The others' come from their snapshots, and each snapshot in mid-phase has rows of its own, with
+    the condition `{condition}@{step}`: what was left at that step of what there had been.
+    """
+    import pandas as pd
+
+    chains = {(method, seed): frame for method, seed, frame in read_runs(after)}
+    frames = []
+    for path, (method, seed, metrics) in zip(final, read_runs(final), strict=True):
+        measured = metrics[metrics["metric"] == "distance"].pivot(index="skill", columns="condition", values="value")
+        if (method, seed) in chains:
+            before = chains[method, seed].pivot(index="skill", columns="condition", values="value")
+            compared = {name: (before[name], measured[name]) for name in environment.conditions}
+        else:
+            pairs = _pairs(environment, list(measured.columns), load_stats(path.with_name("stats.json"))["steps"])
+            compared = {now: (measured[then], measured[now]) for now, then in pairs.items()}
+        for condition, (then, now) in compared.items():
+            values = {"distance_after_training": then, "distance_final": now}
+            frames.append(pd.DataFrame(values).reset_index().assign(method=method, seed=seed, condition=condition))
+    columns = ["method", "seed", "skill", "condition", "distance_after_training", "distance_final"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dict[str, str]:
+    """For skills that were trained together for so many steps: with which measured condition each is compared.
+
+    That is the snapshot at the end of the last phase in the condition's own world. A condition is compared with
+    itself where training is in its world at that very moment, or never was.
+    """
+    env = make(environment.world())
+    assert isinstance(env.env, Evolving)
+    world_at = env.env.signature
+    snapshots = sorted({int(name.partition("@")[2]) for name in measured if "@" in name})
+    ends = [step for step in snapshots if world_at(step - 1) != world_at(step)]
+    pairs = {}
+    for condition, own in environment.conditions.items():
+        for moment in (steps, *(step for step in snapshots if step not in ends)):
+            now = condition if moment == steps else f"{condition}@{moment}"
+            pairs[now] = now
+            if own != "trained" and world_at(moment - 1) != world_at(own):
+                seen = [end for end in ends if end <= moment and world_at(end - 1) == world_at(own)]
+                pairs[now] = f"{condition}@{seen[-1]}" if seen else now
+    return pairs
+
+
+def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:
+    """The world from above at several moments, with a run's skills in it.
+
+    `rollouts` holds a run's files by condition. Where the skills were evaluated in the worlds they were trained
+    in, the moments are ends of trainings, each with the skills learned until then; otherwise the conditions.
+    """
+    from disk.figures import worlds as plots_worlds
+
+    frames = {condition: read_rollouts(path) for condition, path in rollouts.items()}
+    panels = list(_panels(environment, frames))
+    plots_worlds.worlds(environment.world(), panels, out, title=title, drawn=drawn)
+
+
+def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Iterator[Panel]:
+    count = min(MOST_PANELS - len(environment.conditions) + 1, environment.skills)
+    for condition, step in environment.conditions.items():
+        if step == "trained":
+            for panel in range(1, count + 1):
+                skills, frame = environment.skills * panel // count, frames[condition]
+                name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
+                yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
+    steps = {condition: step for condition, step in environment.conditions.items() if step != "trained"}
+    for condition, step in sorted(steps.items(), key=lambda item: item[1]):
+        yield condition.replace("_", " "), step, frames[condition]

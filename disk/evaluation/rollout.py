@@ -1,0 +1,166 @@
+"""Rollouts: trajectories of skills under their deterministic actions.
+
+Everything that is measured or drawn comes from these, and so does 𝒯. Episodes and skills advance
+together, one batched forward pass a step for all of them. Several processes (`disk.evaluation.workers`) may share
+the episodes: each passes the whole batch forward, with nothing in the places of the others' episodes, since
+the last bits of a product depend on its shape. So the numbers are the same however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from disk.config import World
+from disk.envs import Projected, make
+from disk.learning.progress import must_be_finite
+from disk.skills import Skills, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LANES = 64
+"""Environments that exist at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Positions and projected states of one episode; row t is the state after t steps."""
+
+    position: np.ndarray  # (T + 1, D)
+    sigma: np.ndarray  # (T + 1, D)
+
+
+def rollout(
+    skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence[int]], steps: int | Sequence[int] = 0
+) -> list[list[Trajectory]]:
+    """Run each skill once from each of its seeds (all skills have equally many).
+
+    `steps` are the global steps whose worlds they run in, one for all or one for each skill.
+    """
+    episodes = range(len(seeds[0]))
+    found = share(skills, world, horizon, seeds, steps)
+    return [[found[skill, episode] for episode in episodes] for skill in range(len(skills))]
+
+
+def share(
+    skills: Skills,
+    world: World,
+    horizon: int,
+    seeds: Sequence[Sequence[int]],
+    steps: int | Sequence[int] = 0,
+    *,
+    of: int = 1,
+    mine: int = 0,
+) -> dict[tuple[int, int], Trajectory]:
+    """Every `of`-th of these episodes, beginning with number `mine`, by skill and episode."""
+    episodes = len(seeds[0])
+    worlds = [steps] * len(skills) if isinstance(steps, int) else list(steps)
+    lanes: list[Projected] = []
+    together = max(1, LANES // episodes)  # skills
+    done: dict[tuple[int, int], Trajectory] = {}
+    for first in range(0, len(skills), together):
+        group = range(first, min(first + together, len(skills)))
+        picked = skills.pick(list(group))
+        for start in range(0, episodes, LANES):
+            starts = [list(seeds[skill][start : start + LANES]) for skill in group]
+            every = [(i, j) for i in range(len(starts)) for j in range(len(starts[0]))]
+            grid = every[mine::of]
+            lanes += [make(world, horizon=horizon) for _ in range(len(grid) - len(lanes))]
+            found = _together(picked, lanes, grid, starts, horizon, [worlds[skill] for skill in group])
+            done |= {(first + i, start + j): trajectory for (i, j), trajectory in zip(grid, found, strict=True)}
+    for lane in lanes:
+        lane.close()
+    return done
+
+
+def _together(
+    skills: Skills,
+    lanes: list[Projected],
+    grid: list[tuple[int, int]],
+    seeds: list[list[int]],
+    horizon: int,
+    steps: list[int],
+) -> list[Trajectory]:
+    if not grid:
+        return []
+    world = lanes[0]
+    obs = np.zeros((len(seeds), len(seeds[0]), skills.observation_size), dtype=np.float32)
+    position = np.full((*obs.shape[:2], horizon + 1, len(world.world.position.entries)), np.nan)
+    sigma = np.full((*obs.shape[:2], horizon + 1, world.sigma_size), np.nan)
+    length = np.full(obs.shape[:2], horizon)
+    for lane, (i, j) in zip(lanes, grid, strict=False):
+        lane.at(steps[i])
+        first, info = lane.reset(seed=seeds[i][j])
+        obs[i, j] = shown(skills.meta, first, info)
+        position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
+    running = list(zip(lanes, grid, strict=False))
+    for t in range(1, horizon + 1):
+        actions = skills.mode(obs)
+        still = []
+        for lane, (i, j) in running:
+            seen, _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
+            obs[i, j] = shown(skills.meta, seen, info)
+            must_be_finite("observation of a rollout", obs[i, j], t)
+            position[i, j, t], sigma[i, j, t] = info["position"], info["sigma"]
+            if terminated or truncated:
+                length[i, j] = t
+            else:
+                still.append((lane, (i, j)))
+        running = still
+        if not running:
+            break
+    return [Trajectory(position[i, j, : length[i, j] + 1], sigma[i, j, : length[i, j] + 1]) for i, j in grid]
+
+
+def visits(
+    skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
+) -> tuple[list[np.ndarray], int]:
+    """σ of the first `count` states that each skill visits in the world of a step, and the steps it took.
+
+    `seeds` holds for each skill as many as may be needed.
+    """
+    states: list[list[np.ndarray]] = [[] for _ in skills]
+    used = np.zeros(len(skills), dtype=int)
+    collected = 0
+    short = list(range(len(skills)))
+    while short:
+        wanted = max(-(-(count - sum(map(len, states[i]))) // world.horizon) for i in short)
+        starts = [seeds[i][used[i] : used[i] + wanted] for i in short]
+        for i, episodes in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
+            states[i] += [episode.sigma[1:] for episode in episodes]
+            collected += sum(len(episode.sigma) - 1 for episode in episodes)
+            used[i] += wanted
+        short = [i for i in short if sum(map(len, states[i])) < count]
+    return [np.concatenate(each)[:count].astype(np.float32) for each in states], collected
+
+
+def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:
+    """Columns skill, episode, step, x, y, vx, vy; y and vy are 0 where a world has one coordinate."""
+    import pandas as pd
+
+    frames = []
+    for skill, episodes in enumerate(trajectories):
+        for episode, trajectory in enumerate(episodes):
+            position, sigma = _planar(trajectory.position), _planar(trajectory.sigma)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "skill": skill,
+                        "episode": episode,
+                        "step": np.arange(len(position)),
+                        "x": position[:, 0],
+                        "y": position[:, 1],
+                        "vx": sigma[:, 0],
+                        "vy": sigma[:, 1],
+                    }
+                )
+            )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _planar(values: np.ndarray) -> np.ndarray:
+    return values if values.shape[1] == 2 else np.column_stack([values[:, 0], np.zeros(len(values))])

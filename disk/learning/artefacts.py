@@ -1,0 +1,150 @@
+"""The files of a training: what they say of themselves, and how they are written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from disk.config import JointJob, SkillJob
+from disk.envs import Projected, make
+from disk.evaluation.rollout import visits
+from disk.learning.objectives.incremental import IncrementalObjective
+from disk.learning.progress import Progress
+from disk.learning.replay import save_shard
+from disk.networks import Actor
+from disk.seeds import EpisodeSeeds, seed_of
+from disk.skills import FILE, Skills
+from disk.storage.files import ArtefactError, checksum, save_stats, save_text, whole
+from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
+from disk.storage.provenance import code_hash, commit
+
+if TYPE_CHECKING:
+    from disk.learning.build import Parts
+
+
+def describe(
+    env: Projected, job: SkillJob | JointJob, latent_size: int = 0, sees_position: bool = False
+) -> dict[str, Any]:
+    """What a file of skills says of itself."""
+    space = env.action_space
+    position = {"sees_position": True} if sees_position else {}  # others say nothing of it
+    return {
+        **position,
+        "env": job.env,
+        "world": job.world.model_dump(mode="json"),
+        "observation_size": env.observation_size + len(job.world.position.entries) * sees_position,
+        "action_size": env.action_size,
+        "latent_size": latent_size,
+        "action_low": space.low.tolist(),  # type: ignore[attr-defined]
+        "action_high": space.high.tolist(),  # type: ignore[attr-defined]
+        "hidden": list(job.sac.hidden),
+        "log_std_bounds": list(job.sac.log_std_bounds),
+        "seed": job.seed,
+        "config_hash": job.digest(),
+    }
+
+
+def provenance(job: SkillJob | JointJob) -> dict[str, Any]:
+    return {
+        "config_hash": job.digest(),
+        "code_hash": code_hash(),
+        "commit": commit(),
+        "job": job.model_dump(mode="json"),
+    }
+
+
+def snapshot_name(step: int) -> str:
+    """A run's skills as they were after so many steps, beside its `skills.safetensors`."""
+    return f"snapshots/{step}.safetensors"
+
+
+def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
+    path = folder / "visits.npy"
+    try:
+        states = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError) as error:
+        raise ArtefactError(f"{path}: is damaged ({error}); delete it and run the same command again") from None
+    if states.ndim != 2 or states.shape[1] != sigma_size:
+        raise ArtefactError(f"{path}: has shape {states.shape}, this world's σ has {sigma_size} numbers. {RESTORE}")
+    return np.asarray(states, dtype=np.float32)
+
+
+def writable(directory: Path) -> None:
+    """Say at the start, not after hours of training, that results cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ArtefactError(
+            f"{directory}: cannot be written to: {error.strerror}; make it writable or give another place for results, "
+            "then run the same command again"
+        ) from None
+
+
+def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inputs: dict[str, str], out: Path) -> None:
+    """A finished skill's files; 𝒯's share of it is collected here."""
+    objective, replay = parts.objective, parts.replays[0]
+    assert isinstance(objective, IncrementalObjective)
+    skill = parts.skills()
+    skill.save(out / "policy.safetensors")
+    seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
+    last = max(parts.start, parts.start + parts.steps - 1)
+    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
+    with whole(out / "visits.npy") as file:
+        np.save(file, states)
+    shard = replay.newest(min(parts.steps, len(replay)))
+    save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
+    save_text(out / "progress.csv", progress.text())
+    consistency, diversity = objective.means()
+    stats = {
+        "skill": job.skill,
+        "mean_consistency": consistency,
+        "mean_diversity": diversity if job.skill else None,
+        **({"paid": objective.paid()._asdict()} if job.objective.normaliser else {}),
+        "alpha": objective.alpha,
+        "beta": objective.beta if job.skill else None,
+        "steps": parts.steps,
+        **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
+        "collected_steps": collected + parts.collected,
+        **provenance(job),
+        "stamp": stamp,
+        "inputs": inputs,
+        "checksums": {name: checksum(out / name) for name in CHECKED},
+        "curve": curve_checksum(progress.text()),
+        "seconds": round(progress.seconds, 3),
+    }
+    save_stats(out / "stats.json", stats)  # last: where it is, the others are
+
+
+def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
+    """Skills that were learned together, and what is to be known of them and of their snapshots."""
+    parts.skills().save(out / FILE)
+    save_text(out / "progress.csv", progress.text())
+    stats = {
+        "steps": job.steps,
+        **provenance(job),
+        "stamp": stamp,
+        "checksums": {name: checksum(out / name) for name in (FILE, *snapshots)},
+        "curve": curve_checksum(progress.text()),
+        "seconds": round(progress.seconds, 3),
+    }
+    save_stats(out / "stats.json", stats)
+
+
+def write_untrained(job: JointJob, out: Path) -> None:
+    """Freshly initialised policies, the paper's random skills."""
+    env = make(job.world)
+    generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
+    sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
+    actor = Actor(*sizes, copies=job.skills, generator=generator)
+    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job)).save(out / FILE)
+    no_steps = "time/total_timesteps\n"
+    save_text(out / "progress.csv", no_steps)
+    sums = {"checksums": {FILE: checksum(out / FILE)}, "curve": curve_checksum(no_steps)}
+    save_stats(out / "stats.json", {"steps": 0, **provenance(job), **sums, "seconds": 0.0})

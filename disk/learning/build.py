@@ -1,0 +1,287 @@
+"""What a training is put together from: the parts of one skill of a chain, and those of skills learned together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSettings, Sac, SkillJob
+from disk.envs import Projected, make
+from disk.evaluation.rollout import visits
+from disk.learning.artefacts import describe, read_visits
+from disk.learning.convergence import Settling
+from disk.learning.objectives import Objective
+from disk.learning.objectives.dads import DadsObjective
+from disk.learning.objectives.diayn import DiaynObjective
+from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
+from disk.learning.objectives.metra import MetraObjective
+from disk.learning.objectives.parallel import ParallelObjective
+from disk.learning.replay import Batch, Columns, Replay, inherit
+from disk.learning.sac import SAC
+from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
+from disk.seeds import EpisodeSeeds, seed_of
+from disk.skills import Skills, bundle, gather, load
+from disk.storage.manifest import read_stats
+
+
+@dataclass
+class Parts:
+    """All that the loop works with."""
+
+    label: str
+    seed: int
+    steps: int
+    start: int
+    """The global step that the first step is."""
+    sac: Sac
+    envs: list[Projected]
+    """One for each of the schedule's lanes; several for a single policy where it is to act in several."""
+    agents: list[SAC]
+    """One, or one for each skill."""
+    replays: list[Replay]
+    """One for each agent."""
+    objective: Objective
+    schedule: Schedule
+    meta: dict[str, Any]
+    """What its file of skills says of itself."""
+    latents: Tensor
+    """z of each skill (N, L), with L = 0 where every skill has a network of its own."""
+    inherited: list[int] = field(default_factory=lambda: [0])
+    """Rows that each replay began with."""
+    prior: Prior | None = None
+    """Where skills are points of a continuum: what z is drawn from. `latents` are then those to be evaluated."""
+    snapshots: list[int] = field(default_factory=list)
+    collected: int = 0
+    """Steps outside the budget, for 𝒯."""
+    settling: Settling | None = None
+    """What tells that a skill has converged; None: it takes all its steps."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether one policy acts in all of several worlds."""
+        return len(self.envs) > 1 and len(self.agents) == 1
+
+    def progress(self, step: int) -> float:
+        """The share of the training that is done, by which a reward is annealed."""
+        return step / self.steps if self.settling is None else min(1.0, step / self.settling.least)
+
+    def agent_of(self, skill: int) -> int:
+        return skill if len(self.agents) > 1 else 0
+
+    def latent(self, skill: int, episode: int) -> np.ndarray:
+        """z of the skill that acts in an episode."""
+        if self.prior is not None:
+            return self.prior.of_episode(self.seed, episode)
+        return self.latents[skill if self.latents.shape[1] else 0].cpu().numpy()
+
+    def known_by(self, skill: int, latent: np.ndarray) -> float | np.ndarray:
+        """What the replay knows a skill by."""
+        return skill if self.prior is None else latent
+
+    def skills(self) -> Skills:
+        """The skills as they are now."""
+        which = [self.agent_of(skill) for skill in range(len(self.latents))]
+        return gather([agent.actor for agent in self.agents], torch.tensor(which), self.latents.cpu(), self.meta)
+
+    def sample(self, agent: int) -> Batch:
+        """A batch from one agent's replay."""
+        return self.replays[agent].sample(self.sac.batch_size, self.agents[agent].generator)
+
+    def sample_all(self, drawn: Batch, agent: int) -> Batch:
+        """A batch of all skills: the one that was `drawn` for a shared policy, else as many from each skill."""
+        if len(self.replays) == 1:
+            return drawn
+        filled = [replay for replay in self.replays if len(replay)]
+        share = -(-self.sac.batch_size // len(filled))
+        parts = [replay.sample(share, self.agents[agent].generator).rows for replay in filled]
+        return Batch(torch.cat(parts), drawn.columns)
+
+    def as_seen(self, batch: Batch) -> Batch:
+        """A batch as the policy sees it: a shared one is told the skill."""
+        if self.prior is not None:
+            return batch.given(batch.label)
+        return batch.given(self.latents[batch.label[:, 0].long()]) if self.latents.shape[1] else batch
+
+
+def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) -> Parts:
+    """DISk's next skill, after the `earlier` ones."""
+    start = job.start_step or 0
+    env = make(job.world, start)
+    columns = Columns(env.observation_size, env.action_size, env.sigma_size)
+    agent = _agent(job, columns.obs, columns.action, job.skill, device)
+    if job.warm is not None:
+        agent.actor.load_state_dict(load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict())
+    objective, collected = _incremental(job, earlier, env, agent.generator, device)
+    replay = _replay(job, earlier, columns, agent.generator, device)
+    return Parts(
+        label=f"{job.env} seed {job.seed} skill {job.skill:02d}",
+        seed=job.seed,
+        steps=job.steps,
+        start=start,
+        sac=job.sac,
+        envs=[env, *(make(job.world, start) for _ in range(1, job.sac.environments or 1))],
+        agents=[agent],
+        replays=[replay],
+        objective=objective,
+        schedule=One(job.skill),
+        meta={**describe(env, job), "skill": job.skill},
+        latents=torch.zeros(1, 0, device=device),
+        inherited=[replay.added],
+        collected=collected,
+        settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
+    )
+
+
+def _incremental(
+    job: SkillJob, earlier: Sequence[Path], env: Projected, generator: torch.Generator, device: torch.device
+) -> tuple[IncrementalObjective, int]:
+    """The objective, with α and β from the skill before; and the steps that 𝒯 took."""
+    config, collected = job.objective, 0
+    past: Tensor | None = None
+    alpha, bonus = job.first_alpha or 0.0, job.alive_bonus or 0.0
+    beta: float | None = 0.0
+    paid: Paid | None = None
+    if earlier:
+        states, collected = _past(job, earlier, env.sigma_size)
+        past = torch.from_numpy(np.concatenate(states))
+        before = read_stats(earlier[-1])
+        alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
+        if config.normaliser == "released":
+            paid = Paid(**before["paid"])
+            of_consistency, of_diversity = paid.weights(config.mean_floor)
+            alpha, beta = config.alpha * of_consistency, config.beta * of_diversity
+        elif before["mean_diversity"] is not None:
+            beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
+        else:
+            beta = config.beta if config.second_beta == "one" else None  # None: measured at the first update
+    objective = IncrementalObjective(config, env.sigma_size, past, alpha, beta, bonus, generator, device, paid)
+    return objective, collected
+
+
+def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list[np.ndarray], int]:
+    """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
+    if job.start_step is None:
+        return [read_visits(folder, sigma_size) for folder in earlier], 0
+    skills = bundle([folder / "policy.safetensors" for folder in earlier])
+    seeds = [EpisodeSeeds("visits", job.seed, job.skill, skill) for skill in range(len(earlier))]
+    return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
+
+
+def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
+    """The earlier skill whose policy a new one starts from."""
+    if job.warm == "last":
+        return earlier[-1]
+    return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
+
+
+def _replay(
+    job: SkillJob, earlier: Sequence[Path], columns: Columns, generator: torch.Generator, device: torch.device
+) -> Replay:
+    keep = job.replay_keep
+    shards = [] if keep is None else [folder / "replay.safetensors" for folder in earlier]
+    room = sum(read_stats(folder)["steps"] for folder in earlier) if shards else 0
+    replay = Replay(min(job.replay_capacity, room + job.steps), columns, device)
+    inherit(replay, shards, 1.0 if keep is None else keep, generator)
+    return replay
+
+
+def joint_parts(job: JointJob, device: torch.device) -> Parts:
+    """Skills that are learned together."""
+    assert job.steps is not None
+    assert job.objective is not None
+    assert job.replay_capacity is not None
+    env, shared, settings = make(job.world), job.policies == "shared", job.objective
+    prior, sees_position = _prior(settings, env), isinstance(settings, Metra)
+    meta = describe(env, job, _latent_size(job, prior), sees_position)
+    columns = Columns(
+        obs=meta["observation_size"],
+        action=env.action_size,
+        sigma=env.sigma_size,
+        label=1 if prior is None else prior.size,
+        origin=env.action_size + 1 if isinstance(settings, Dads) else 0,
+    )
+    policies = range(1 if shared else job.skills)
+    agents = [_agent(job, columns.obs + meta["latent_size"], columns.action, policy, device) for policy in policies]
+    objective = _joint_objective(job, env, columns, agents, device)
+    schedule = _schedule(job, prior, objective)
+    latents = torch.eye(job.skills) if shared else torch.zeros(job.skills, 0)
+    return Parts(
+        label=f"{job.env} seed {job.seed}, {job.skills} skills together",
+        seed=job.seed,
+        steps=job.steps,
+        start=0,
+        sac=job.sac,
+        envs=[env, *(make(job.world) for _ in range(1, max(schedule.lanes, job.sac.environments or 1)))],
+        agents=agents,
+        replays=[Replay(min(job.replay_capacity, job.steps), columns, device) for _ in policies],
+        objective=objective,
+        schedule=schedule,
+        meta=meta,
+        latents=(latents if prior is None else prior.evaluated(job.skills)).to(device),
+        inherited=[0 for _ in policies],
+        prior=prior,
+        snapshots=job.snapshots or [],
+    )
+
+
+def _prior(settings: ObjectiveSettings, env: Projected) -> Prior | None:
+    """What z is drawn from, for objectives with a continuum of skills."""
+    if isinstance(settings, Dads):
+        return Prior("cube", env.sigma_size)
+    return Prior("sphere", settings.latent_size) if isinstance(settings, Metra) else None
+
+
+def _latent_size(job: JointJob, prior: Prior | None) -> int:
+    if prior is not None:
+        return prior.size
+    return job.skills if job.policies == "shared" else 0
+
+
+def _joint_objective(
+    job: JointJob, env: Projected, columns: Columns, agents: Sequence[SAC], device: torch.device
+) -> Objective:
+    settings, seed = job.objective, seed_of("objective", job.seed)
+    if isinstance(settings, Incremental):
+        generator = torch.Generator(device).manual_seed(seed)
+        return ParallelObjective(settings, columns.sigma, job.skills, generator, device)
+    if isinstance(settings, Dads):
+        actor = agents[0].actor
+
+        def log_prob(batch: Batch) -> Tensor:
+            return actor.log_prob(batch.given(batch.label).obs[None], batch.origin[None, :, :-1])[0, :, 0]
+
+        dt = env.dt if job.world.sigma == "velocity" else 1.0
+        return DadsObjective(settings, columns, dt, log_prob, seed, device)
+    if isinstance(settings, Metra):
+        return MetraObjective(settings, columns, seed, device)
+    if isinstance(settings, Diayn):
+        return DiaynObjective(settings, columns, job.skills, seed, device)
+    raise ValueError("this job learns nothing")
+
+
+def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Schedule:
+    if prior is not None:
+        return One(0)
+    if job.schedule == "round_robin":
+        return RoundRobin(job.skills)
+    if job.curriculum is not None and isinstance(objective, DiaynObjective):
+        return GrowingSkills(job.curriculum, job.seed, job.skills, objective)
+    return Uniform(job.seed, job.skills)
+
+
+def _agent(job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device) -> SAC:
+    """A learner with a random stream of its own, from which its first weights come too."""
+    generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy))
+    return SAC(inputs, actions, job.sac, generator, device)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)

@@ -1,0 +1,101 @@
+"""Off-DADS' reward: a skill is paid for moving in a way that other skills would not have moved.
+
+The skill dynamics q predict the change of position Δ over a step from z alone: with the x-y prior of the official
+settings they see no state. The reward compares how likely the step is under the own z and under L latents from the
+prior: r = log(L + 1) - log(1 + Σᵢ exp(log q(Δ|zᵢ) - log q(Δ|z))), 0 where q ignores z and never above log(L + 1).
+The dynamics learn from steps of older policies too; importance weights make up for that, on their loss only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from disk.config import Dads
+from disk.learning.objectives.learned import Learned
+from disk.learning.replay import Batch, Columns
+from disk.networks import MLP
+
+EPSILON = 1e-3
+"""Added to the variance of Δ when it is normalised: the official implementation's, which is TensorFlow's."""
+MOST = 50.0
+"""Differences of log-likelihoods are clipped here."""
+
+
+class DadsObjective:
+    def __init__(
+        self,
+        config: Dads,
+        columns: Columns,
+        dt: float,
+        log_prob: Callable[[Batch], Tensor],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """σ times `dt` is Δ; `log_prob` says how likely the policy as it is now takes a batch's actions (B,)."""
+        self.config, self.dt, self.log_prob, self.latent_size = config, dt, log_prob, columns.label
+        outputs = config.components * (1 + columns.sigma)
+        initial = torch.Generator().manual_seed(seed)
+        self.dynamics = MLP([columns.label, *config.hidden, outputs], generator=initial).to(device)
+        self._model = Learned(self.dynamics, config.learning_rate)
+        self.mean, self.variance = torch.zeros(columns.sigma, device=device), torch.ones(columns.sigma, device=device)
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def observe(self, skill: int, sigma: np.ndarray) -> None: ...
+
+    def start(self, sample: Callable[[], Batch]) -> None: ...
+
+    def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
+        batch = sample()
+        weights = self.weights(batch)
+        target = self._normalised(batch, training=True)
+        loss = -(weights * self._log_likelihood(self.dynamics(batch.label[None])[0], target)).mean()
+        self._model.step(loss)
+        return {"train/dynamics_loss": loss.detach(), "train/importance_weight": weights.mean()}
+
+    @torch.no_grad()
+    def weights(self, batch: Batch) -> Tensor:  # (B,)
+        """How much likelier the actions are now than when they were taken."""
+        ratio = (self.log_prob(batch) - batch.origin[:, -1]).exp()
+        return ratio.clamp(1.0 / self.config.most_weight, self.config.most_weight)
+
+    @torch.no_grad()
+    def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+        count = self.config.prior_latents
+        # The latents are shared by the batch: since q sees no state, that is one pass for each of them, not for each
+        # of them and each transition. The official implementation draws others for every transition.
+        drawn = torch.rand(count, self.latent_size, generator=self.generator, device=batch.rows.device)
+        target = self._normalised(batch, training=False)
+        own = self._log_likelihood(self.dynamics(batch.label[None])[0], target)  # (B,)
+        others = self._log_likelihood(self.dynamics((2.0 * drawn - 1.0)[None])[0], target[:, None])  # (B, L)
+        apart = (others - own[:, None]).clamp(-MOST, MOST)
+        # The zero that is put in front is the 1 of the sum.
+        information = math.log(count + 1) - F.pad(apart, (1, 0)).logsumexp(dim=1)
+        reward = self.config.reward_scale * information
+        return reward, {"reward/mean": reward.mean()}
+
+    def _normalised(self, batch: Batch, training: bool) -> Tensor:  # (B, D)
+        change = batch.sigma * self.dt
+        return F.batch_norm(change, self.mean, self.variance, None, None, training, self.config.momentum, EPSILON)
+
+    def _log_likelihood(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Of targets (…, D) under the mixtures (N, …) that broadcast with them; the constant is left out."""
+        count = self.config.components
+        logits, means = outputs[..., :count], outputs[..., count:].reshape(len(outputs), count, -1)  # (N, K, D)
+        squares = (target.unsqueeze(-2) - means).square().sum(-1)  # (…, N, K)
+        return torch.logsumexp(logits.log_softmax(dim=-1) - 0.5 * squares, dim=-1)
+
+    def state(self) -> dict[str, Tensor]:
+        own = {"mean": self.mean, "variance": self.variance, "generator": self.generator.get_state()}
+        return {**own, **self._model.state("dynamics")}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.mean.copy_(state["mean"])
+        self.variance.copy_(state["variance"])
+        self.generator.set_state(state["generator"])
+        self._model.load_state("dynamics", state)

@@ -1,0 +1,172 @@
+"""DISk's reward, line by line what Algorithm 1 of the paper does between sampling and updating.
+
+The M-th skill is paid β·r_d for being far from 𝒯, the projected states of skills 1..M-1, and pays
+α·r_c for being far from BUF, its own most recent projected states. Both distances are those to the
+k-th nearest neighbour, which is the particle estimate of entropy with ln x ≈ x - 1. The first skill has
+nothing to be far from: it gets a constant bonus instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config import Incremental
+from disk.learning.replay import Batch
+
+
+def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
+    """Distance of each of the points (B, D) to its k-th nearest of the others (N, D): (B,).
+
+    With fewer than k others, the farthest. A point that is among the others counts as its own neighbour.
+    """
+    # Differences before squares: expanding the square, as cdist does by default, returns 0 for points 2e-5 apart,
+    # which is what a consistent skill looks like.
+    first, *further = zip(points[:, :, None].unbind(1), others.unbind(1), strict=True)
+    squares = torch.sub(*first).square_()
+    for here, there in further:
+        difference = torch.sub(here, there)
+        squares.addcmul_(difference, difference)
+    k = min(k, len(others))
+    if squares.is_cpu:  # NumPy sorts all of a row in half the time that torch takes to find its three smallest
+        squares.numpy().sort(axis=1)
+        return squares[:, k - 1].sqrt()
+    return squares.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1).sqrt()
+
+
+ANNEALING: dict[str, Callable[[float], float]] = {
+    "tanh": lambda t: 0.5 * (1.0 + math.tanh(4.0 * (2.0 * t - 1.0))),
+    "signed": lambda t: math.tanh(4.0 * (2.0 * t - 1.0)),
+    "none": lambda t: 1.0,
+}
+"""Factor of α at the share t of a skill's steps."""
+
+
+class IncrementalObjective:
+    def __init__(
+        self,
+        config: Incremental,
+        sigma_size: int,
+        past: Tensor | None,
+        alpha: float,
+        beta: float | None,
+        bonus: float,
+        generator: torch.Generator,
+        device: torch.device,
+        paid: Paid | None = None,
+    ) -> None:
+        """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay; `paid`: to the
+        skills before, where that is what normalises the reward."""
+        self.config, self.generator = config, generator
+        self.past = None if past is None else past.to(device)
+        self.alpha, self.beta, self.bonus = alpha, beta, bonus
+        self.recent = torch.zeros(config.recent_states, sigma_size, device=device)  # BUF
+        self.observed = 0
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # of batch means of r_c, r_d, annealed r_c
+        self._batches = 0
+        self._paid_before = paid
+
+    def observe(self, skill: int, sigma: np.ndarray) -> None:
+        self.recent[self.observed % len(self.recent)].copy_(torch.from_numpy(sigma))
+        self.observed += 1
+
+    def start(self, sample: Callable[[], Batch]) -> None:
+        """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches."""
+        if self.beta is None:
+            batches = [sample() for _ in range(10)]
+            mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
+            self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
+
+    def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
+        return {}  # there is no model to train
+
+    def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+        consistency = self.consistency(batch.sigma)
+        consistency_mean = consistency.mean()
+        factor = 1.0
+        if self.past is None:
+            reward = self.bonus - self.alpha * consistency
+            diversity_mean = torch.zeros_like(consistency_mean)
+        else:
+            if self.beta is None:
+                raise RuntimeError("β of the second skill has not been measured: call start first")
+            diversity = self.diversity(batch.sigma)
+            factor = ANNEALING[self.config.anneal](progress)
+            reward = torch.sub(self.beta * diversity, consistency, alpha=factor * self.alpha)
+            diversity_mean = diversity.mean()
+        self._sums += torch.stack((consistency_mean, diversity_mean, factor * consistency_mean))
+        self._batches += 1
+        return reward, {
+            "reward/mean": reward.mean(),
+            "reward/consistency": consistency_mean,
+            "reward/diversity": diversity_mean,
+        }
+
+    def consistency(self, sigma: Tensor) -> Tensor:
+        """r_c, the distance to the skill's own recent states."""
+        return kth_distance(sigma, self.recent[: min(self.observed, len(self.recent))], self.config.neighbours)
+
+    def diversity(self, sigma: Tensor) -> Tensor:
+        """r_d, the distance to a fresh sample of the earlier skills' states."""
+        assert self.past is not None
+        size = (self.config.past_batch,)
+        chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
+        return kth_distance(sigma, self.past.index_select(0, chosen), self.config.neighbours)
+
+    def means(self) -> tuple[float, float]:
+        """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""
+        consistency, diversity, _ = (self._sums / max(self._batches, 1)).tolist()
+        return consistency, diversity
+
+    def paid(self) -> Paid:
+        """What this skill and those before it were paid, on average over all their updates."""
+        _, diversity, annealed = (self._sums / max(self._batches, 1)).tolist()
+        bonus = self.bonus if self.past is None else (self.beta or 0.0) * diversity
+        own = Paid(-self.alpha * annealed, bonus, self._batches)
+        return own if self._paid_before is None else self._paid_before.and_then(own)
+
+    def state(self) -> dict[str, Tensor]:
+        beta = math.nan if self.beta is None else self.beta
+        return {
+            "recent": self.recent,
+            "observed": torch.tensor(self.observed),
+            "sums": self._sums,
+            "batches": torch.tensor(self._batches),
+            "beta": torch.tensor(beta, dtype=torch.float64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.recent.copy_(state["recent"])
+        self._sums.copy_(state["sums"])
+        self.observed, self._batches = int(state["observed"]), int(state["batches"])
+        beta = float(state["beta"])
+        self.beta = None if math.isnan(beta) else beta
+
+
+class Paid(NamedTuple):
+    """Means of what was paid for consistency, which is a penalty and so below 0, and for diversity."""
+
+    consistency: float
+    diversity: float
+    updates: int
+
+    def and_then(self, later: Paid) -> Paid:
+        updates = self.updates + later.updates
+        share = later.updates / max(updates, 1)
+        consistency = (1.0 - share) * self.consistency + share * later.consistency
+        return Paid(consistency, (1.0 - share) * self.diversity + share * later.diversity, updates)
+
+    def weights(self, floor: float) -> tuple[float, float]:
+        """α and β as the released code has them: inverse means that keep their signs, so that α turns negative."""
+        means = self.consistency, self.diversity
+        alpha, beta = (math.copysign(1.0 / max(abs(mean), floor), mean) for mean in means)
+        return alpha, beta
+
+
+def inverse_mean(mean: float, floor: float) -> float:
+    return 1.0 / max(mean, floor)

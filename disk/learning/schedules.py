@@ -1,0 +1,143 @@
+"""Schedules: which skill acts next.
+
+A skill acts for a whole episode, and the draw of it is a pure function of (seed, episode), so that an
+interrupted training has nothing to remember. Only the curriculum, which grows with what has been learned,
+has a state. Where skills take turns step by step, each has a lane, a world of its own. Skills that are points
+of a continuum are drawn from a `Prior`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disk.config import Curriculum
+from disk.learning.objectives.diayn import DiaynObjective
+from disk.learning.replay import Batch
+from disk.seeds import seed_of
+
+
+class Schedule(Protocol):
+    lanes: int
+    """Worlds that are stepped in turn, one step each."""
+
+    def next(self, lane: int, episode: int) -> int:
+        """The skill that acts in a lane's next episode."""
+
+    def finished(self, episode: Callable[[], Batch]) -> None:
+        """An episode is over; `episode` gives its transitions."""
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class _Fixed:
+    """What schedules share that learn nothing from the episodes."""
+
+    lanes: int = 1
+
+    def finished(self, episode: Callable[[], Batch]) -> None: ...
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class One(_Fixed):
+    """The same skill always: one link of a chain."""
+
+    def __init__(self, skill: int) -> None:
+        self.skill = skill
+
+    def next(self, lane: int, episode: int) -> int:
+        return self.skill
+
+
+class Uniform(_Fixed):
+    """Any of the skills, drawn for each episode."""
+
+    def __init__(self, seed: int, skills: int) -> None:
+        self.seed, self.skills = seed, skills
+
+    def next(self, lane: int, episode: int) -> int:
+        return seed_of("schedule", self.seed, episode) % self.skills
+
+
+class RoundRobin(_Fixed):
+    """Every skill in a world of its own, one step each in turn."""
+
+    def __init__(self, skills: int) -> None:
+        self.lanes = skills
+
+    def next(self, lane: int, episode: int) -> int:
+        return lane
+
+
+class GrowingSkills:
+    """VALOR's curriculum: K skills, and half as many and one more when a discriminator knows them well enough.
+
+    It knows them well enough when its probability of the right skill, on the states of the last episodes
+    as they came, is `certainty` on average. The average is over `episodes` and starts anew at each growth.
+    """
+
+    lanes = 1
+
+    def __init__(self, config: Curriculum, seed: int, skills: int, objective: DiaynObjective) -> None:
+        self.config, self.seed, self.most, self.objective = config, seed, skills, objective
+        self._recent: deque[float] = deque(maxlen=config.episodes)
+        self._grow_to(min(config.first, skills))
+
+    def next(self, lane: int, episode: int) -> int:
+        return seed_of("schedule", self.seed, episode) % self.skills
+
+    def finished(self, episode: Callable[[], Batch]) -> None:
+        if self.skills == self.most:
+            return
+        self._recent.append(self.objective.certainty(episode()))
+        full = len(self._recent) == self.config.episodes
+        if full and sum(self._recent) / self.config.episodes >= self.config.certainty:
+            self._grow_to(min(3 * self.skills // 2 + 1, self.most))
+
+    def _grow_to(self, skills: int) -> None:
+        self.skills = self.objective.skills_in_play = skills
+        self._recent.clear()
+
+    def state(self) -> dict[str, Tensor]:
+        return {"skills": torch.tensor(self.skills), "recent": torch.tensor(list(self._recent), dtype=torch.float64)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._grow_to(int(state["skills"]))
+        self._recent.extend(state["recent"].tolist())
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Where skills are points z of a continuum: which one acts in an episode, and which ones are evaluated."""
+
+    shape: Literal["cube", "sphere"]
+    """U(-1, 1) in every dimension, or uniform on the unit sphere."""
+    size: int
+
+    def of_episode(self, seed: int, episode: int) -> np.ndarray:
+        z: np.ndarray = self._draw(seed_of("latent", seed, 1 + episode), 1)[0]
+        return z
+
+    def evaluated(self, count: int) -> Tensor:
+        """The latents that stand for the continuum, (count, size): drawn once, the same in every run."""
+        return torch.from_numpy(self._draw(seed_of("latent", 0, 0), count))
+
+    def _draw(self, seed: int, count: int) -> np.ndarray:
+        random, shape = np.random.default_rng(seed), (count, self.size)
+        if self.shape == "cube":
+            return random.uniform(-1.0, 1.0, shape).astype(np.float32)
+        drawn = random.standard_normal(shape)
+        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+        return drawn.astype(np.float32)

@@ -1,0 +1,144 @@
+"""Model cards: what somebody who is handed a file of skills needs to know of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from disk.config import World
+from disk.skills import Skills
+from disk.storage.files import ArtefactError, load_json
+
+if TYPE_CHECKING:
+    from disk.sharing.publish import Measured
+
+USE = {
+    "onnx": """\
+import numpy as np, onnxruntime
+
+session = onnxruntime.InferenceSession("{name}")
+inputs = {{"observation": obs.astype(np.float32), "skill": np.array(3)}}  # obs: (B, {size})
+action = session.run(["action"], inputs)[0]""",
+    "torchscript": """\
+import torch
+
+model = torch.jit.load("{name}")
+action = model(torch.as_tensor(obs, dtype=torch.float32), 3)  # obs: (B, {size})""",
+    "safetensors": """\
+import disk
+
+skills = disk.load("{name}")
+action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
+}
+
+
+def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured: Measured | None = None) -> str:
+    """A card in Markdown, with the front matter that model hubs read. `checked` says how the file was; `measured` is
+    what was measured of it, without which the run's own numbers are taken."""
+    meta, world = skills.meta, skills.world
+    about = _about(run)
+    low, high = meta["action_low"], meta["action_high"]
+    bounds = f"[{low[0]:g}, {high[0]:g}]" if len(set(low)) == len(set(high)) == 1 else f"{low} to {high}"
+    sees = f"{meta['observation_size']} numbers: the observation of `{world.id}`"
+    sees += " and the position behind it" if meta.get("sees_position") else ""
+    rows = {
+        "world": f"`{meta['env']}`: `{world.id}`, {json.dumps(world.kwargs) if world.kwargs else 'no options'}",
+        "how it changed over training": _evolution(world),
+        "σ": _sigma(world),
+        "method": run.parent.name if about else "unknown: the run that it comes from was not there",
+        "skills": str(len(skills)),
+        "environment steps of training": about.get("steps", "unknown"),
+        "networks": f"{' × '.join(map(str, meta['hidden']))} units, ReLU; {_actors(skills)}",
+        "observation": sees,
+        "action": f"{meta['action_size']} numbers in {bounds}, deterministic",
+        "seed": str(meta["seed"]),
+        "settings": _shortened(meta["config_hash"]),
+        "code": f"commit {about.get('commit', 'unknown')}, hash {about.get('code_hash', 'unknown')}",
+        "licence": "MIT",
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    usage = USE[form].format(name=name, size=meta["observation_size"])
+    front: dict[str, Any] = {"license": "mit", "tags": ["reinforcement-learning", "skill-discovery", meta["env"]]}
+    if measured:
+        front |= measured.front_matter(meta["env"])
+    return f"""---
+{yaml.safe_dump(front, sort_keys=False, default_flow_style=None, width=120).rstrip()}
+---
+# {len(skills)} skills of {meta["env"]}
+
+Skills that were learned without rewards. The model takes observations and the number of a skill, from 0, and returns
+that skill's actions in the environment's own bounds.
+
+| | |
+|---|---|
+{table}
+
+## Measures
+
+{measured.table() if measured else _measures(run)}
+
+## Use
+
+```python
+{usage}
+```
+
+{checked}
+"""
+
+
+def _about(run: Path) -> dict[str, str]:
+    """Steps and code of a run, as far as its files say."""
+    stats = []
+    for path in sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]:
+        try:
+            stats.append(load_json(path))
+        except ArtefactError:
+            return {}
+    known = {key: str(stats[-1][key]) for key in ("commit", "code_hash") if stats[-1].get(key)}
+    return {"steps": f"{sum(int(each.get('steps') or 0) for each in stats):,}", **known}
+
+
+def _evolution(world: World) -> str:
+    if world.evolution is None:
+        return "not at all"
+    changes = "; ".join(f"{change.what} {change.names}" for change in world.evolution.changes)
+    return f"over {world.evolution.total:,} steps: {changes}"
+
+
+def _sigma(world: World) -> str:
+    position = f"{world.position.source} {world.position.entries}"
+    if isinstance(world.sigma, str):
+        over = f" over {world.sigma_steps} steps" if world.sigma_steps else ""
+        return f"{world.sigma}{over} of the position ({position})"
+    return f"{world.sigma.source} {world.sigma.entries}; position {position}"
+
+
+def _actors(skills: Skills) -> str:
+    if skills.latent.shape[1]:
+        return f"one for all skills, which is told a latent of {skills.latent.shape[1]} numbers"
+    return "one for each skill"
+
+
+def _shortened(config_hash: str | list[str]) -> str:
+    return config_hash if isinstance(config_hash, str) else ", ".join(config_hash)
+
+
+def _measures(run: Path) -> str:
+    """Means over skills by condition, from metrics.csv."""
+    try:
+        with (run / "metrics.csv").open(newline="") as file:
+            lines: list[Mapping[str, Any]] = list(csv.DictReader(file))
+        values: dict[tuple[str, str], list[float]] = {}
+        for line in lines:
+            values.setdefault((line["condition"], line["metric"]), []).append(float(line["value"]))
+    except (OSError, KeyError, ValueError):
+        return "Not measured, or the run's metrics.csv was not there."
+    rows = "\n".join(f"| {c} | {m} | {fmean(each):.4g} |" for (c, m), each in values.items())
+    return f"Means over the skills.\n\n| condition | metric | mean |\n|---|---|---|\n{rows}"

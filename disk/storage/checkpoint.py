@@ -1,0 +1,313 @@
+"""Checkpoints of a training that may be killed at any moment, and the lease that guards them.
+
+A checkpoint is a directory beside the training's outputs that Snakemake does not know of (it deletes
+the declared outputs of a failed job):
+
+    lease               locked by the process that trains; names it for whoever comes second
+    state.safetensors   networks, optimisers, generators, counters; written whole
+    replay.bin          raw replay rows, only ever appended to; replay01.bin, … where policies have replays of their own
+    progress.csv        the training curve so far, for whoever wants to watch
+
+It is stamped with a hash of the job and its inputs, and only continued by the very same job. The state holds
+checksums of itself, of the replay's rows and of the other files it speaks of.
+
+With DISK_SCRATCH, a directory on the node's own disk, a training works on a copy there, and `scratch` brings the
+copy back to the shared directory every so often and when the training ends, however it does short of a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from torch import Tensor
+
+from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
+from disk.storage.files import ArtefactError, checksum, inside, load_tensors, save_tensors, writing
+from disk.storage.scratch import Scratch
+
+log = logging.getLogger("disk")
+FORMAT = 4
+"""Of what a training saves. To be raised when that changes: a state of another format is not continued."""
+
+
+class Lease:
+    """An exclusive lock on a directory; the kernel frees it when its process ends, however it ends.
+
+    Where it is taken, the second process waits for the first: after a killed controller that is its
+    orphan, which is still training and whose result the second can use.
+    """
+
+    def __init__(self, directory: Path, poll_seconds: float = 2.0) -> None:
+        self.path = directory / "lease"
+        with writing(self.path):
+            self._file = self._taken(directory, poll_seconds)
+            self._file.truncate(0)
+            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            self._file.flush()
+
+    def _taken(self, directory: Path, poll_seconds: float) -> TextIO:
+        waiting = False
+        while True:
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                file = self.path.open("a+")
+            except (FileExistsError, FileNotFoundError):
+                if directory.is_file():
+                    raise
+                continue  # the previous holder is removing the directory at this moment
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                if not waiting:
+                    owner = file.read().strip() or "another process"
+                    log.warning("%s: is being written by %s; waiting for it to end", directory, owner)
+                waiting = True
+                file.close()
+                time.sleep(poll_seconds)
+                continue
+            if self._is_in_place(file):
+                return file
+            file.close()
+
+    def _is_in_place(self, file: TextIO) -> bool:
+        """Whether the locked file is still the one in the directory, and not one that was removed meanwhile."""
+        try:
+            return self.path.stat().st_ino == os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class Checkpoint:
+    """Saves and restores one training. Hold it open for as long as the training runs."""
+
+    def __init__(self, directory: Path, stamp: str, replays: int = 1) -> None:
+        self.stamp = stamp
+        self._lease = Lease(directory)
+        self._scratch = Scratch.of(directory)  # with the lease in hand: nobody else writes what it copies
+        self.directory = self._scratch.local if self._scratch else directory
+        self._state = self.directory / "state.safetensors"
+        self._rows = [_rows_file(self.directory, index) for index in range(replays)]
+        self._forget()
+
+    def _forget(self) -> None:
+        """As before the first save."""
+        self._saved = [0] * len(self._rows)  # rows in each of them that the state speaks of
+        self._bytes = [0] * len(self._rows)
+        self._digests = [hashlib.sha256() for _ in self._rows]
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
+        """State and metadata of the last save, or why there is nothing to go on from."""
+        if not all(path.exists() for path in (self._state, *self._rows)):
+            self._clear()
+            return ""
+        try:
+            tensors, meta = load_tensors(self._state)
+            self._check(meta)
+        except ArtefactError as error:
+            self._clear()
+            return f"starting over: {error}"
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            self._clear()
+            return f"starting over: {self._state} does not fit its other files ({error!r})"
+        return tensors, meta
+
+    def _check(self, meta: Mapping[str, Any]) -> None:
+        """Raise unless this very job has saved all that the state speaks of, and it is as it was."""
+        if meta.get("stamp") != self.stamp:
+            raise ArtefactError(f"{self.directory} was made with other settings or other earlier skills")
+        self._digests = verify(self.directory, meta)
+        if len(self._digests) != len(self._rows):
+            raise ArtefactError(f"{self.directory} has {len(self._digests)} replays, expected {len(self._rows)}")
+        self._saved, self._bytes = meta["rows"], meta["bytes"]
+
+    def load_replays(self, replays: Sequence[Replay]) -> None:
+        for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
+            for each in {path, self._lease.path.with_name(path.name)}:
+                os.truncate(each, 4 * replay.columns.width * saved)  # rows that were appended after the last save
+            kept = min(saved, replay.capacity)
+            replay.added += saved - kept
+            replay.extend(read_rows(path, replay.columns, saved - kept, kept))
+
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        meta: Mapping[str, Any],
+        replays: Sequence[Replay],
+        inherited: Sequence[int],
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """Append the new rows, then put the state that speaks of them, and of other files here, in place."""
+        sizes, digests = [], []
+        for index, (path, replay, before) in enumerate(zip(self._rows, replays, inherited, strict=True)):
+            digest = self._digests[index].copy()
+            with writing(path), path.open("ab") as file:
+                file.truncate(self._bytes[index])
+                for part in append_rows(file, replay, before + self._saved[index]):
+                    digest.update(part)
+                file.flush()
+                os.fsync(file.fileno())
+                sizes.append(file.tell())
+            digests.append(digest)
+        own = [replay.added - before for replay, before in zip(replays, inherited, strict=True)]
+        sums = {"digests": [digest.hexdigest() for digest in digests], "files": dict(files or {})}
+        about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes, **sums}
+        save_tensors(self._state, tensors, {**meta, **about})
+        self._saved, self._bytes, self._digests = own, sizes, digests
+        if self._scratch:
+            self._scratch.saved()
+
+    def remove(self) -> None:
+        """The training is done and its outputs are in place.
+
+        In a SLURM job it stays until `clear_finished`: the job can still be killed before Snakemake knows of its end,
+        which then deletes the outputs and starts the job again. With the checkpoint that costs seconds.
+        """
+        if "SLURM_JOB_ID" in os.environ:
+            self.close()
+            return
+        self._clear()
+        self._lease.path.unlink()
+        with suppress(OSError):  # somebody who waited has put a lease of its own there
+            self._lease.path.parent.rmdir()
+        self._lease.release()
+        if self._scratch:
+            self._scratch.remove()
+
+    def close(self) -> None:
+        """Let go of it, for a process that goes on from here."""
+        try:
+            if self._scratch:
+                self._scratch.bring_back()
+                self._scratch.remove()
+        finally:
+            self._lease.release()
+
+    def _clear(self) -> None:
+        for folder in {self.directory, self._lease.path.parent}:
+            for path in folder.iterdir():
+                if path.name != "lease":
+                    path.unlink()
+        self._forget()
+
+
+class Pace:
+    """When to save, so that the next save is in place before so many seconds have passed since the last.
+
+    Saves come at the ends of episodes, so the last one in time is that before an episode which might take too long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._saved = self._ended = time.monotonic()
+        self._episode = self._saving = 0.0
+
+    def due(self) -> bool:
+        """Asked at the end of an episode."""
+        now = time.monotonic()
+        self._episode = max(now - self._ended, 0.9 * self._episode)  # a process that was suspended gets over it
+        self._ended = now
+        return now + 2.0 * self._episode + self._saving >= self._saved + self.seconds
+
+    def saved(self) -> None:
+        now = time.monotonic()
+        self._saving, self._saved, self._ended = now - self._ended, self._ended, now
+
+
+def verify(directory: Path, meta: Mapping[str, Any]) -> list[Any]:
+    """Raise unless all that a state speaks of is there as it was; the hashes of its replays, to be gone on with."""
+    if meta.get("format") != FORMAT:
+        raise ArtefactError(f"{directory} was saved by another version of this program")
+    for name, expected in meta["files"].items():
+        _same(inside(directory, name), checksum(directory / name), expected)
+    digests = []
+    for index, (size, expected) in enumerate(zip(meta["bytes"], meta["digests"], strict=True)):
+        path = _rows_file(directory, index)
+        if path.stat().st_size < size:
+            raise ArtefactError(f"{path} is shorter than its checkpoint says")
+        digests.append(_digest(path, size))
+        _same(path, digests[-1].hexdigest(), expected)
+    return digests
+
+
+def holder(directory: Path) -> str | None:
+    """Who is training with this checkpoint at this moment; None: nobody."""
+    try:
+        with (directory / "lease").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "another process"
+    except OSError:
+        pass
+    return None
+
+
+def _rows_file(directory: Path, index: int) -> Path:
+    return directory / (f"replay{index:02d}.bin" if index else "replay.bin")
+
+
+def _same(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise ArtefactError(f"{path} is damaged (checksum {found}, expected {expected})")
+
+
+def _digest(path: Path, size: int) -> Any:
+    """The hash of a file's first bytes, to be gone on with."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (part := file.read(min(size, CHUNK))):
+            digest.update(part)
+            size -= len(part)
+    return digest
+
+
+def clear_finished(outputs: Path) -> None:
+    """Remove a checkpoint that was left beside outputs known to be finished: those of a skill, or of a run."""
+    directory = outputs.with_name(f"{outputs.name}.checkpoint")
+    for state in (directory / "state.safetensors", outputs / "checkpoint/state.safetensors"):
+        with suppress(OSError):  # there is none, or somebody else is removing it
+            if state.stat().st_mtime_ns > (outputs / "stats.json").stat().st_mtime_ns:
+                continue  # of a training since
+            with (state.parent / "lease").open("r+") as lease:
+                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(state.parent)
+
+
+def stamp(job: str, inputs: Mapping[str, str]) -> str:
+    """Identity of a training: its job and the checksums of what it reads."""
+    return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()
+
+
+def controller_is_gone() -> bool:
+    """Whether the Snakemake that started this training has been killed.
+
+    Its successor deletes what an unfinished job has written, finished or not, and starts the job again: with
+    the checkpoint still there, that costs seconds. A controller holds a lock on the file in DISK_CONTROLLER, which
+    is its own: a later controller does not stand in for it.
+    """
+    path = os.environ.get("DISK_CONTROLLER")
+    if not path:
+        return False
+    try:
+        with open(path, "r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return os.path.isdir(os.path.dirname(path))  # a later controller has removed what a dead one left
+    except OSError:
+        return False

@@ -1,0 +1,95 @@
+"""Places on this machine's GPUs: trainings spread over them, so many on each, and more wait.
+
+A place is a lock of the kernel's on a file of its own, so a training that is killed leaves none behind. Which GPUs
+there are is said by DISK_DEVICES (for tests), by CUDA_VISIBLE_DEVICES, which a user or SLURM has set, or by the
+driver. A training then sees its own GPU alone. Nothing here needs torch: a process that waits holds no memory of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from disk.config.settings import ConfigError
+
+log = logging.getLogger("disk")
+
+
+def devices(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs that trainings may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    for name in ("DISK_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        if name in environment:
+            found = [part.strip() for part in environment[name].split(",") if part.strip()]
+            return [] if found[:1] == ["-1"] else found
+    if "SLURM_JOB_ID" in environment:
+        return []  # a job that asked for none, perhaps on a node that has some
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],  # noqa: S607  wherever it is installed
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return asked.stdout.split()
+
+
+def places(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the locks are: one directory for a user and machine, or for an allocation, whose GPUs are its own."""
+    job = f"-job{environment['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in environment else ""
+    return Path(tempfile.gettempdir(), f"disk-gpus-{os.getuid()}{job}")
+
+
+@contextmanager
+def place(device: str, jobs_per_device: int, poll_seconds: float = 1.0) -> Iterator[None]:
+    """Hold a place on a GPU, if `device` (as in the configuration) means any GPU, and let CUDA see that one alone.
+
+    `auto` without a GPU is the CPU; a device that is named, `cpu` or `cuda:1`, is the user's choice and needs no place.
+    """
+    if device not in ("auto", "cuda"):
+        yield
+        return
+    found = devices()
+    if not found:
+        if device == "cuda":
+            raise ConfigError("runtime.device: 'cuda', but this machine has no GPU, or this job asked SLURM for none")
+        if "SLURM_JOB_ID" in os.environ:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the node may have some, which are other jobs'
+        yield
+        return
+    name, file = _take(found, jobs_per_device, places(), poll_seconds)
+    os.environ["CUDA_VISIBLE_DEVICES"] = name
+    log.info("on GPU %s", name)
+    try:
+        yield
+    finally:
+        file.close()
+
+
+def _take(found: list[str], jobs_per_device: int, folder: Path, poll_seconds: float) -> tuple[str, TextIO]:
+    """The first free place, in an order that fills all GPUs alike."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    waiting = False
+    while True:
+        for number in range(jobs_per_device):
+            for name in found:
+                file = (folder / f"{name.replace('/', '_')}.{number}").open("a")
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return name, file
+                except BlockingIOError:
+                    file.close()
+        if not waiting:
+            log.info("%d jobs on each of the GPUs %s; waiting for a place", jobs_per_device, ", ".join(found))
+        waiting = True
+        time.sleep(poll_seconds)

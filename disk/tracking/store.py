@@ -1,0 +1,336 @@
+"""Writing to MLflow so that repeating is harmless: the store behind `disk.tracking.mirror`.
+
+A `Record` is what local files say about one MLflow run; `Store.put` adds whatever MLflow lacks of it. What
+is there already is read from MLflow itself, so any process on any machine continues any run: runs are found
+by the tag `disk.key`, and a metric's newest step tells which rows of the curve are new. MLflow is imported
+when a `Store` is made, not before: the trainer never pays for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from disk.storage.files import ArtefactError, checksum
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Run
+
+BATCH = 1000  # MLflow's limit of metrics in a call
+PARAMS = 100  # and of params
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # by default a dead server costs four minutes a call
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors reach the user once, as a TrackingError
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+TRAINING = {"mlflow.experimentKind": "custom_model_development"}
+"""Without it MLflow's UI takes an experiment for one with language models, and hides its runs behind other pages."""
+ATTEMPTS = 3
+Status = Literal["RUNNING", "FINISHED", "KILLED"]
+
+
+class TrackingError(RuntimeError):
+    """MLflow cannot be reached or refuses; one line says why."""
+
+
+@dataclass
+class Summary:
+    """What was added to MLflow."""
+
+    runs: int = 0
+    points: int = 0
+    artefacts: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.runs} runs, {self.points} points and {self.artefacts} artefacts added"
+
+
+class Row(NamedTuple):
+    """A row of a training curve."""
+
+    step: int
+    elapsed: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the files of a run or of a skill say, in MLflow's terms."""
+
+    experiment: str
+    key: str
+    name: str
+    rows: Sequence[Row]
+    """The training curve, steps ascending."""
+    results: Mapping[str, Mapping[int, float]]
+    """Measured after training: metric, step, value. May change when it is measured again."""
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    artefacts: Mapping[str, Path]
+    """Files to upload, by their path in MLflow."""
+    started: int
+    """Milliseconds since the epoch, for a run that MLflow does not know yet."""
+    seconds: float
+    """How long training took, or takes until now."""
+    finished: bool
+
+
+class Store:
+    def __init__(self, uri: str) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        self.database = database(uri)
+        self.uri = uri if self.database is None else f"sqlite:///{self.database}"
+        self.summary = Summary()
+        self._experiments: dict[str, str] = {}
+        self._open()
+
+    def _open(self) -> None:
+        from mlflow import MlflowClient
+
+        with self._locked():
+            if self.database is not None and not (self.database.exists() and self.database.stat().st_size):
+                _create_database(self.database)
+            self.client = MlflowClient(self.uri)
+            self.client.search_experiments(max_results=1)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time, where the store is a file. Servers guard themselves."""
+        if self.database is None:
+            yield
+            return
+        self.database.parent.mkdir(parents=True, exist_ok=True)
+        with self.database.with_name(f"{self.database.name}.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def experiment(self, name: str) -> str:
+        """The id of an experiment, which is made if need be."""
+        if name not in self._experiments:
+            with self._locked():
+                self._experiments[name] = self._find_experiment(name) or self._create_experiment(name)
+        return self._experiments[name]
+
+    def _find_experiment(self, name: str) -> str | None:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            return None
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def _create_experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        location = None if self.database is None else (self.database.parent / "mlartifacts" / name).as_uri()
+        try:
+            return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING))
+        except MlflowException:
+            found = self._find_experiment(name)  # another process was faster, and servers are not locked
+            if found is None:
+                raise
+            return found
+
+    def runs(self, experiment: str, key: str) -> dict[str, Run]:
+        """The MLflow runs whose key begins with `key`; of several with one key the oldest, and the others go."""
+        from mlflow.exceptions import MlflowException
+
+        found = self.client.search_runs(
+            [self.experiment(experiment)], f"tags.`disk.key` LIKE '{key}%'", max_results=10_000
+        )
+        runs: dict[str, Run] = {}
+        for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
+            if runs.setdefault(run.data.tags["disk.key"], run) is not run:
+                # Two processes made it at once on a server, where nothing is locked; all agree on the oldest.
+                with suppress(MlflowException):  # so does another process, at this moment
+                    self.client.delete_run(run.info.run_id)
+        return runs
+
+    def put(self, record: Record, known: Mapping[str, Run], parent: str | None, status: Status | None) -> str:
+        """Add what MLflow lacks of a record, and return the id of its run. Status None: leave it as it is."""
+        from mlflow.exceptions import MlflowException
+
+        run = known.get(record.key)
+        if run is not None and _other_training(run, record):
+            self._set_aside(run, record)
+            run = None
+        if run is None:
+            run = self._create(record)
+        for attempt in range(ATTEMPTS):
+            try:
+                self._fill(run, record, parent, status)
+                break
+            except MlflowException:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                # Two processes at one run: MLflow refuses a param that both saw missing, and of two runs made
+                # at once one is gone. With what is there now the rest goes in; a dead server fails right here.
+                run = self.runs(record.experiment, record.key).get(record.key, run)
+        return str(run.info.run_id)
+
+    def _fill(self, run: Run, record: Record, parent: str | None, status: Status | None) -> None:
+        self._describe(run, record, parent)
+        self._add_rows(run, record.rows)
+        self._add_results(run, record)
+        self._set_status(run, record, "FINISHED" if record.finished else status)
+        self._add_artefacts(run, record.artefacts)
+
+    def _set_aside(self, run: Run, record: Record) -> None:
+        """Keep a run that shows an earlier training, under a key that nobody looks for."""
+        if run.info.status == "RUNNING":
+            self.client.set_terminated(run.info.run_id, "KILLED")
+        self.client.update_run(run.info.run_id, name=f"{record.name} (replaced)")
+        self.client.set_tag(run.info.run_id, "disk.key", f"replaced/{record.key}")
+
+    def _create(self, record: Record) -> Run:
+        experiment = self.experiment(record.experiment)  # before the lock, which it takes too
+        with self._locked():
+            runs = self.runs(record.experiment, record.key)  # another process may have been faster
+            if record.key not in runs:
+                tags = {"disk.key": record.key}
+                self.client.create_run(experiment, start_time=record.started, tags=tags, run_name=record.name)
+                self.summary.runs += 1
+                runs = self.runs(record.experiment, record.key)
+            return runs[record.key]
+
+    def _describe(self, run: Run, record: Record, parent: str | None) -> None:
+        """Params and tags. Before any points: tags tell one training from the next under the same key."""
+        from mlflow.entities import Param, RunTag
+
+        wanted = {**record.tags, "disk.curve": _fingerprint(record.rows)}
+        if parent is not None:
+            wanted["mlflow.parentRunId"] = parent
+        tags = [RunTag(k, v) for k, v in wanted.items() if v and run.data.tags.get(k) != v]
+        # MLflow refuses to change a param, so the first value stays.
+        params = [Param(k, v) for k, v in record.params.items() if k not in run.data.params]
+        for start in range(0, max(len(params), len(tags)), PARAMS):
+            part = slice(start, start + PARAMS)
+            self.client.log_batch(run.info.run_id, params=params[part], tags=tags[part], synchronous=True)
+
+    def _add_rows(self, run: Run, rows: Sequence[Row]) -> None:
+        """Rows go in ascending order, so a metric's newest step says exactly which of its points are there."""
+        newest = {metric.key: metric.step for metric in run.data._metric_objs}
+        points = [
+            (name, value, _time(run, row.elapsed), row.step)
+            for row in rows
+            for name, value in row.values.items()
+            if row.step > newest.get(name, -1)
+        ]
+        self._add_points(run, points)
+
+    def _add_results(self, run: Run, record: Record) -> None:
+        digest = _digest(record.results)
+        if not record.results or run.data.tags.get("disk.results") == digest:
+            return
+        end, points = _time(run, record.seconds), []
+        for name, values in record.results.items():
+            there = self._newest(run, name)
+            for step, value in values.items():
+                if step not in there:
+                    points.append((name, value, end, step))
+                elif there[step].value != value:  # of two values at one step MLflow shows the later one
+                    points.append((name, value, there[step].timestamp + 1, step))
+        self._add_points(run, points)
+        self.client.set_tag(run.info.run_id, "disk.results", digest)
+
+    def _newest(self, run: Run, name: str) -> dict[int, Metric]:
+        """The value that counts at each step of a metric."""
+        if name not in run.data.metrics:
+            return {}
+        history = self.client.get_metric_history(run.info.run_id, name)
+        return {metric.step: metric for metric in sorted(history, key=lambda metric: metric.timestamp)}
+
+    def _add_points(self, run: Run, points: Sequence[tuple[str, float, int, int]]) -> None:
+        from mlflow.entities import Metric
+
+        for start in range(0, len(points), BATCH):
+            batch = [Metric(*point) for point in points[start : start + BATCH]]
+            self.client.log_batch(run.info.run_id, metrics=batch, synchronous=True)
+            self.summary.points += len(batch)
+
+    def _set_status(self, run: Run, record: Record, status: Status | None) -> None:
+        if status is None or status == run.info.status:
+            return
+        if status == "RUNNING":
+            self.client.update_run(run.info.run_id, status=status)
+        else:
+            self.client.set_terminated(run.info.run_id, status, _time(run, record.seconds))
+
+    def _add_artefacts(self, run: Run, artefacts: Mapping[str, Path]) -> None:
+        for name, path in artefacts.items():
+            try:
+                digest = checksum(path)[:16]
+            except ArtefactError:
+                continue  # replaced or removed since it was listed; the next look will see
+            tag = f"disk.artifact.{name}"
+            if run.data.tags.get(tag) != digest:
+                self.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
+                self.client.set_tag(run.info.run_id, tag, digest)
+                self.summary.artefacts += 1
+
+
+def database(uri: str) -> Path | None:
+    """The file behind an SQLite uri, absolute; None for any other store."""
+    found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    return Path(os.path.abspath(found[1])) if found else None
+
+
+def _create_database(path: Path) -> None:
+    """An empty store, put in place whole: a process killed on the way leaves no half of a schema behind."""
+    from mlflow import MlflowClient
+
+    # Dozens of migrations, each waiting for the disk: 8 s there, 2 s in memory.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a directory of random name in it
+    with tempfile.TemporaryDirectory(prefix="disk-mlflow-", dir=memory) as folder:
+        made, fresh = Path(folder) / path.name, path.with_name(f".{path.name}.new")
+        MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
+        shutil.copyfile(made, fresh)
+    fresh.rename(path)
+
+
+def explain(uri: str, error: BaseException) -> str:
+    """One line on what went wrong, without a password that the uri may hold."""
+    cause = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    hint = ""
+    if (file := database(uri)) is not None and file.exists():
+        hint = f" (if {file.name} is damaged or of another MLflow: delete it, it is only a mirror, and track again)"
+    return f"MLflow at {re.sub(r'//[^/@]*@', '//', uri)}: {reason}{hint}"
+
+
+def _other_training(run: Run, record: Record) -> bool:
+    """Whether MLflow's run shows a training that the files have since replaced, rather than its beginning."""
+    now = {"disk.curve": _fingerprint(record.rows), "disk.config_hash": record.tags.get("disk.config_hash", "")}
+    return any(value and run.data.tags.get(tag, value) != value for tag, value in now.items())
+
+
+def _fingerprint(rows: Sequence[Row]) -> str:
+    """Of a curve's first row, which a resumed training has in common with itself; times may differ."""
+    if not rows:
+        return ""
+    return _digest([rows[0].step, {k: v for k, v in rows[0].values.items() if not k.startswith("time/")}])
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _time(run: Run, elapsed: float) -> int:
+    """A moment of a training, counted from the run's start: the same in every replay."""
+    return int(run.info.start_time) + round(1000 * elapsed)
