@@ -60,8 +60,9 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     started = time.perf_counter()
     from pretend import long_chain
 
+    from disk.errors import Interrupted
     from disk.learning.build import joint_parts, skill_parts
-    from disk.learning.loop import Interrupted, Training, choose_device
+    from disk.learning.loop import Training, choose_device
     from disk.learning.signals import Stopping
     from disk.storage.checkpoint import Checkpoint, stamp
     from disk.storage.layout import skill_directory

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from disk.errors import DiskError, Interrupted
+
 log = logging.getLogger("disk")
 
 
@@ -29,28 +31,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Call the command; what a user can mend is said in a line, without a traceback."""
-    from disk.config import ConfigError
-
+    """Call the command. An error that the user can mend is one line, without a traceback."""
     try:
         arguments.call(arguments)
-    except ConfigError as error:
+    except Interrupted as stopped:
+        log.warning("%s. Run the same command again to resume.", stopped)
+        return stopped.code
+    except DiskError as error:
         log.error("%s", error)
-        return 2
+        return error.code
     except KeyboardInterrupt:
-        log.warning("interrupted. Run the same command again to go on.")
+        log.warning("interrupted. Run the same command again to resume.")
         return 130
     except BrokenPipeError:
         return 1
     except Exception as error:
-        name = type(error).__name__
-        if name == "Interrupted":
-            log.warning("%s. Run the same command again to go on.", error)
-            return 128 + int(getattr(error, "signum", 15))
-        if name in ("ArtefactError", "NotFiniteError", "RenderError", "TrackingError"):
-            log.error("%s", error)
-        else:
-            log.exception("unexpected %s", name)
+        log.exception("unexpected %s", type(error).__name__)
         return 1
     return 0
 
@@ -203,7 +199,7 @@ def _equipped(runtime: Any, threads: int) -> Iterator[None]:
 def _check_cuda(device: str) -> None:
     import torch
 
-    from disk.config import ConfigError
+    from disk.errors import ConfigError
 
     if not torch.cuda.is_available():
         raise ConfigError(f"runtime.device: {device!r}, but torch {torch.__version__} finds no GPU that it can use")
@@ -317,7 +313,8 @@ def _track(arguments: argparse.Namespace) -> None:
 
 
 def _mirror(results: Path, uri: str, lenient: bool) -> None:
-    from disk.tracking.mirror import TrackingError, mirror, resolve_uri
+    from disk.errors import TrackingError
+    from disk.tracking.mirror import mirror, resolve_uri
 
     try:
         print(mirror(results, resolve_uri(uri)))
@@ -348,8 +345,8 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
     print(machine())
     if arguments.results:
+        from disk.errors import ArtefactError
         from disk.examine import examine
-        from disk.storage.files import ArtefactError
 
         report = examine(arguments.results, arguments.configfile)
         print(report.text())

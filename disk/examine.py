@@ -14,12 +14,13 @@ from pathlib import Path
 
 import torch
 
-from disk.config import DEFAULT_FILES, PROJECT, Config, ConfigError
+from disk.config import DEFAULT_FILES, PROJECT, Config
 from disk.config import load as load_config
+from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import check
 from disk.skills import bundle, load
 from disk.storage.checkpoint import holder, verify
-from disk.storage.files import ArtefactError, checksum, load_stats, load_tensors
+from disk.storage.files import checksum, load_stats, load_tensors
 from disk.storage.layout import RUN_FILES, SKILL_FILES, results_root, run_directory, skill_directory
 from disk.storage.manifest import CHECKED, RESTORE, as_recorded, same_checksum, same_curve, same_inputs
 from disk.storage.provenance import code_hash

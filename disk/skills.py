@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from disk.config import World
+from disk.errors import ArtefactError
 from disk.networks import Actor
-from disk.storage.files import ArtefactError, load_tensors, save_tensors
+from disk.storage.files import load_tensors, save_tensors
 
 FILE = "skills.safetensors"
 

@@ -14,10 +14,11 @@ import torch
 from conftest import CPU, HOOKED, fingerprint, raw_config, tiny_config
 
 from disk import config as configuration
-from disk.config import Adaptive, Config, ConfigError
+from disk.config import Adaptive, Config
+from disk.errors import ConfigError, Interrupted
 from disk.learning.build import skill_parts
 from disk.learning.convergence import TERMS, Settling
-from disk.learning.loop import Interrupted, learn_skill
+from disk.learning.loop import learn_skill
 from disk.skills import load
 from disk.storage.layout import train_run
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disk import config
-from disk.config import ConfigError
+from disk.errors import ConfigError
 
 PRESETS = sorted(path for path in (PROJECT / "config").glob("*.yaml") if path not in config.DEFAULT_FILES)
 
@@ -471,7 +471,7 @@ def test_nothing_is_changed_in_place(tiny: config.Config):
 def copied(tmp_path: Path) -> Any:
     """The hashing module of a copy of the package, which hashes that copy."""
     shutil.copytree(PROJECT / "disk", tmp_path / "disk", ignore=shutil.ignore_patterns("__pycache__"))
-    spec = importlib.util.spec_from_file_location("copied_provenance", tmp_path / "disk" / "provenance.py")
+    spec = importlib.util.spec_from_file_location("copied_provenance", tmp_path / "disk/storage/provenance.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -481,7 +481,7 @@ def copied(tmp_path: Path) -> Any:
 
 def _hashes(copied: Any, file: str, old: str, new: str) -> tuple[str, str]:
     """Before and after a change to a file of the copy."""
-    path = Path(copied.__file__).parent / file
+    path = Path(copied.__file__).parents[1] / file
     text, before = path.read_text(), copied.code_hash()
     assert old in text, f"{file} no longer has {old!r}: choose another place to change"
     path.write_text(text.replace(old, new, 1))
@@ -491,11 +491,11 @@ def _hashes(copied: Any, file: str, old: str, new: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("sac.py", "class SAC:", "# a comment\nclass SAC:"),
-        ("sac.py", '"""Soft actor-critic', '"""Another word: Soft actor-critic'),
-        ("sac.py", "def _draw(self, obs: Tensor) -> Drawn:\n",
+        ("learning/sac.py", "class SAC:", "# a comment\nclass SAC:"),
+        ("learning/sac.py", '"""Soft actor-critic', '"""Another word: Soft actor-critic'),
+        ("learning/sac.py", "def _draw(self, obs: Tensor) -> Drawn:\n",
          'def _draw(self, obs: Tensor) -> Drawn:\n        """New."""\n'),
-        ("progress.py", "PENDING = 256", "PENDING = 128"),
+        ("figures/style.py", "from __future__", "EDITED = True\nfrom __future__"),
     ],
     ids=["comment", "docstring changed", "docstring added", "no algorithm"],
 )  # fmt: skip
@@ -507,8 +507,8 @@ def test_the_code_hash_ignores_what_does_not_compute(copied: Any, file: str, old
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("sac.py", "2.0 / len(goal)", "3.0 / len(goal)"),
-        ("objectives/incremental.py", "self.beta * diversity", "-self.beta * diversity"),
+        ("learning/sac.py", "2.0 / len(goal)", "3.0 / len(goal)"),
+        ("learning/objectives/incremental.py", "self.beta * diversity", "-self.beta * diversity"),
         ("envs/point.xml", 'damping="2"', 'damping="3"'),
         ("seeds.py", '"episode": 1', '"episode": 7'),
         ("skills.py", "0.5 * (high - low)", "0.4 * (high - low)"),

@@ -12,7 +12,8 @@ from conftest import CPU, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disk.config import Config, ConfigError, Sac
+from disk.config import Config, Sac
+from disk.errors import ConfigError
 from disk.learning.build import Parts, joint_parts
 from disk.learning.loop import plan
 from disk.learning.objectives.dads import EPSILON, DadsObjective

@@ -13,7 +13,7 @@ from conftest import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disk.config.settings import ConfigError
+from disk.errors import ConfigError
 from disk.storage.devices import devices, place, places
 
 HOLD = """

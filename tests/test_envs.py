@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from disk import config
-from disk.config import ConfigError, World
+from disk.config import World
 from disk.envs import Projected, make
+from disk.errors import ConfigError
 
 ROWS = {name: row.world() for name, row in config.load().environments.items()}
 FOREIGN = {

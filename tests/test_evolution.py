@@ -26,11 +26,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from disk import config as configuration
-from disk.config import Config, ConfigError, World
+from disk.config import Config, World
 from disk.envs import Projected, make
+from disk.errors import ConfigError, Interrupted
 from disk.evaluation.rollout import rollout
 from disk.learning.build import skill_parts
-from disk.learning.loop import Interrupted, learn_jointly, learn_skill
+from disk.learning.loop import learn_jointly, learn_skill
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.seeds import seed_of
 from disk.skills import load

@@ -13,8 +13,8 @@ from conftest import tiny_config
 
 import disk
 from disk.cli import main
+from disk.errors import ArtefactError
 from disk.sharing.export import FORMATS, NAMES, export
-from disk.storage.files import ArtefactError
 from disk.storage.layout import evaluate_run, train_run
 
 METHODS = ["disk", "diayn", "metra"]

@@ -17,16 +17,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from disk import config as configuration
-from disk.config import Config, ConfigError
+from disk.config import Config
 from disk.config.environments import Evolution
 from disk.envs import make
 from disk.envs.evolution import Evolving
+from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
 from disk.learning.artefacts import read_visits
 from disk.learning.replay import Columns, Replay, inherit
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
-from disk.storage.files import ArtefactError, checksum, load_stats, load_tensors
+from disk.storage.files import checksum, load_stats, load_tensors
 from disk.storage.manifest import CHECKED, curve_checksum, finished, identity, read_stats, same_curve
 
 RAW = raw_config(TINY)

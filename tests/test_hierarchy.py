@@ -18,12 +18,11 @@ from gymnasium.utils.env_checker import check_env
 
 import disk
 from disk import config as configuration
-from disk.config import Config, ConfigError
+from disk.config import Config
 from disk.downstream.run import downstream_table, learn_hierarchy, read_curves
 from disk.downstream.skill_env import Performers
 from disk.envs import make
-from disk.learning.loop import Interrupted
-from disk.storage.files import ArtefactError
+from disk.errors import ArtefactError, ConfigError, Interrupted
 from disk.storage.layout import train_run
 
 WORK = {

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from disk.config import Config, Runtime
 from disk.envs import Projected
+from disk.errors import Interrupted, NotFiniteError
 from disk.learning.build import joint_parts
-from disk.learning.loop import Interrupted, Training, learn_jointly
-from disk.learning.progress import NotFiniteError
+from disk.learning.loop import Training, learn_jointly
 from disk.learning.replay import Batch, Columns
 from disk.seeds import seed_of
 from disk.skills import load

@@ -9,7 +9,8 @@ import pytest
 from conftest import learn, tiny_config
 from safetensors.torch import load_file
 
-from disk.config import Config, ConfigError
+from disk.config import Config
+from disk.errors import ConfigError
 from disk.seeds import seed_of
 
 LANES = 3

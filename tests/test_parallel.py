@@ -11,7 +11,7 @@ import torch
 from conftest import CPU, tiny_config
 
 from disk import config as configuration
-from disk.config import ConfigError
+from disk.errors import ConfigError
 from disk.learning.build import joint_parts
 from disk.learning.objectives.parallel import ParallelObjective
 from disk.learning.replay import Batch, Columns

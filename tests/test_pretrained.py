@@ -15,8 +15,8 @@ from conftest import tiny_config
 
 import disk
 from disk.config import PROJECT
+from disk.errors import ArtefactError
 from disk.sharing.publish import CARD, check, publish
-from disk.storage.files import ArtefactError
 from disk.storage.layout import train_run
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))

@@ -17,7 +17,8 @@ from conftest import CPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disk.learning.progress import Bar, NotFiniteError, Progress
+from disk.errors import NotFiniteError
+from disk.learning.progress import Bar, Progress
 from disk.storage.files import load_tensors, save_tensors
 
 TIMES = ("time/time_elapsed", "time/fps")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from disk.errors import ArtefactError
 from disk.learning.replay import Batch, Columns, Replay, append_rows, inherit, read_rows, save_shard
-from disk.storage.files import ArtefactError, load_tensors
+from disk.storage.files import load_tensors
 
 COLUMNS = Columns(obs=3, action=2, sigma=2)
 

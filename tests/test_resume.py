@@ -14,7 +14,7 @@ from conftest import HOOKED, often, run_python, tiny_config
 
 from disk import config as configuration
 from disk.config import Config
-from disk.learning.loop import Interrupted
+from disk.errors import Interrupted
 from disk.storage.layout import train_run
 
 RAW_ROWS = {

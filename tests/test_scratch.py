@@ -12,7 +12,7 @@ import pytest
 from conftest import HOOKED, deadly_child, fingerprint, learn, often, tiny_config
 
 from disk.config import Config
-from disk.learning.loop import Interrupted
+from disk.errors import Interrupted
 from disk.storage.checkpoint import verify
 from disk.storage.files import load_tensors
 

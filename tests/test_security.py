@@ -20,13 +20,13 @@ import torch
 from conftest import PROJECT, raw_config, tiny_config
 
 from disk import config as configuration
-from disk.config import ConfigError
+from disk.errors import ArtefactError, ConfigError
 from disk.figures import trajectories as plots
 from disk.learning.artefacts import read_visits
 from disk.learning.replay import Columns, Replay, inherit
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
-from disk.storage.files import ArtefactError, load_tensors, save_stats, save_tensors
+from disk.storage.files import load_tensors, save_stats, save_tensors
 from disk.storage.layout import train_run
 from disk.storage.manifest import as_recorded
 

@@ -19,10 +19,11 @@ from safetensors.torch import load_file, save_file
 
 import disk
 from disk.envs import make
+from disk.errors import ArtefactError
 from disk.learning.loop import learn_jointly
 from disk.networks import Actor
 from disk.skills import Skill, Skills, bundle, load
-from disk.storage.files import ArtefactError, load_tensors, save_tensors
+from disk.storage.files import load_tensors, save_tensors
 
 META: dict[str, Any] = {
     "env": "point",

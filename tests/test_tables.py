@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from conftest import deadly_child
 
+from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts, sums_of
-from disk.storage.files import ArtefactError
 
 FRAME = pd.DataFrame({"skill": [0, 1], "value": [0.25, 0.5]})
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 from conftest import run_python
 
+from disk.errors import TrackingError
 from disk.storage.files import save_json, save_tensors, save_text
-from disk.tracking.mirror import Sidecar, TrackingError, follow, mirror, resolve_uri
+from disk.tracking.mirror import Sidecar, follow, mirror, resolve_uri
 
 DEAD = "http://127.0.0.1:9"
 HEADER = "time/total_timesteps,time/time_elapsed,time/fps,reward/mean,train/critic_loss"

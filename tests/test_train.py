@@ -22,14 +22,14 @@ from safetensors.torch import load_file
 
 from disk.config import Config
 from disk.envs import make
+from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.build import skill_parts
-from disk.learning.loop import Interrupted, Training, learn_skill
-from disk.learning.progress import NotFiniteError
+from disk.learning.loop import Training, learn_skill
 from disk.learning.replay import Columns, save_shard
 from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint, Lease
-from disk.storage.files import ArtefactError, load_json, load_tensors, save_json, save_tensors
+from disk.storage.files import load_json, load_tensors, save_json, save_tensors
 
 FILES = {*SAME_BYTES, "stats.json", "progress.csv"}
 STEPS, SEEDING, HORIZON, PAST = 300, 50, 25, 200

@@ -10,12 +10,12 @@ import pytest
 from conftest import tiny_config
 
 from disk.cli import main
-from disk.config import Config, ConfigError, EvaluationJob, World
+from disk.config import Config, EvaluationJob, World
 from disk.envs import make
+from disk.errors import ArtefactError, ConfigError
 from disk.learning.loop import learn_jointly
 from disk.show import render, video
 from disk.skills import Skills, load
-from disk.storage.files import ArtefactError
 from disk.storage.layout import roll_out
 
 SHORT = {"environments": {"point": {"test_horizon": 12}}}

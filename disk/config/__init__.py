@@ -21,7 +21,6 @@ from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.settings import (
     Adaptive,
-    ConfigError,
     Curriculum,
     Dads,
     Diayn,
@@ -40,13 +39,13 @@ from disk.config.settings import (
     changed,
     known,
 )
+from disk.errors import ConfigError
 from disk.storage.provenance import code_hash
 
 __all__ = [
     "Adaptive",
     "Change",
     "Config",
-    "ConfigError",
     "Coordinates",
     "Curriculum",
     "Dads",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from disk.config.settings import ConfigError, changed
+from disk.config.settings import changed
+from disk.errors import ConfigError
 
 if TYPE_CHECKING:
     from disk.config import Config

@@ -25,15 +25,12 @@ from pydantic import (
 )
 
 from disk.config.messages import explain
+from disk.errors import ConfigError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 ROLLOUT = 2048
 """Decisions between two updates of PPO, SB3's default."""
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names key, value and expectation."""
 
 
 class Model(BaseModel):

@@ -1,7 +1,7 @@
 """The controller without skills: goal-conditioned SAC on the same observations and rewards.
 
-It is trained by the loop of `disk.learning.loop`, whose objective here is the task itself: the reward of a transition is
-minus the distance to the goal, computed from the observation it led to, where the way to the goal is.
+The training loop of `disk.learning.loop` trains it. Its objective is the task itself: the reward of a transition is
+minus the distance to the goal, computed from the next observation, which holds the way to the goal.
 """
 
 from __future__ import annotations

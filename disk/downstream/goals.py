@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from disk.config import ConfigError, World
+from disk.config import World
 from disk.envs import make
+from disk.errors import ConfigError
 
 HORIZON = 1000
 """100 decisions of 10 steps."""

@@ -29,12 +29,12 @@ from disk.config.settings import ROLLOUT, Runtime
 from disk.downstream.curve import Curve, seed_of
 from disk.downstream.goals import GoalEnv
 from disk.downstream.skill_env import Performers, check
-from disk.learning.loop import Interrupted
-from disk.learning.progress import Bar, NotFiniteError
+from disk.errors import ArtefactError, Interrupted, NotFiniteError
+from disk.learning.progress import Bar
 from disk.learning.signals import Stopping, until_signal
 from disk.skills import Skills, shown
 from disk.storage.checkpoint import Checkpoint
-from disk.storage.files import ArtefactError, load_tensors
+from disk.storage.files import load_tensors
 
 log = logging.getLogger("disk")
 

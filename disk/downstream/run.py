@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import Runtime
 from disk.downstream.curve import Curve
+from disk.errors import ArtefactError
 from disk.learning.artefacts import writable
 from disk.storage.checkpoint import Checkpoint, controller_is_gone, stamp
-from disk.storage.files import ArtefactError, checksum, load_json, save_json, save_tensors, save_text, sweep
+from disk.storage.files import checksum, load_json, save_json, save_tensors, save_text, sweep
 from disk.storage.provenance import code_hash, commit
 
 if TYPE_CHECKING:

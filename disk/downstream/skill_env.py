@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from disk.envs import Projected
+from disk.errors import ArtefactError
 from disk.skills import Skills, shown
-from disk.storage.files import ArtefactError
 
 
 class Performers:

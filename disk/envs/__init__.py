@@ -16,8 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from disk.config import ConfigError, Coordinates, World
+from disk.config import Coordinates, World
 from disk.envs.evolution import Evolving
+from disk.errors import ConfigError
 
 gymnasium.register(id="disk/Point-v0", entry_point="disk.envs.point:PointEnv", max_episode_steps=1000)
 gymnasium.register(id="disk/BlockedPoint-v0", entry_point="disk.envs.blocks:BlockedPointEnv", max_episode_steps=1000)

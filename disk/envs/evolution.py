@@ -15,7 +15,8 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from disk.config import Change, ConfigError, Evolution
+from disk.config import Change, Evolution
+from disk.errors import ConfigError
 
 KINDS = {"remove": "body", "actuator": "actuator", "friction": "geom", "mass": "body", "damping": "joint"}
 """What the names of a change are names of."""

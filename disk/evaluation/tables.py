@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disk.storage.files import ArtefactError, checksum, save_text, sweep, whole
+from disk.errors import ArtefactError
+from disk.storage.files import checksum, save_text, sweep, whole
 
 if TYPE_CHECKING:
     import pandas as pd

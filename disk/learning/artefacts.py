@@ -12,6 +12,7 @@ import torch
 
 from disk.config import JointJob, SkillJob
 from disk.envs import Projected, make
+from disk.errors import ArtefactError
 from disk.evaluation.rollout import visits
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
@@ -19,7 +20,7 @@ from disk.learning.replay import save_shard
 from disk.networks import Actor
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import FILE, Skills
-from disk.storage.files import ArtefactError, checksum, save_stats, save_text, whole
+from disk.storage.files import checksum, save_stats, save_text, whole
 from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
 from disk.storage.provenance import code_hash, commit
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from disk.config import JointJob, Runtime, Sac, SkillJob
+from disk.errors import ArtefactError, Interrupted
 from disk.learning.artefacts import snapshot_name, writable, write_run, write_skill, write_untrained
 from disk.learning.build import Parts, choose_device, joint_parts, skill_parts
 from disk.learning.episodes import Lane
@@ -29,18 +29,10 @@ from disk.learning.replay import Batch
 from disk.learning.signals import Stopping, until_signal
 from disk.skills import FILE
 from disk.storage.checkpoint import Checkpoint, Pace, controller_is_gone, stamp
-from disk.storage.files import ArtefactError, checksum, save_json, sweep, whole
+from disk.storage.files import checksum, save_json, sweep, whole
 from disk.storage.manifest import CHECKED, finished, identity, same_chain
 
 log = logging.getLogger("disk")
-
-
-class Interrupted(RuntimeError):
-    """Training was asked to stop, has saved its state and can go on."""
-
-    def __init__(self, signum: int, where: Path, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}; state saved in {where}")
-        self.signum = signum
 
 
 def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runtime) -> None:

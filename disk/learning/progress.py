@@ -18,16 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from disk.errors import NotFiniteError
 from disk.storage.files import writing
 
 log = logging.getLogger("disk")
 LARGEST = float(np.finfo(np.float32).max)
 PENDING = 256
 """Updates whose metrics are kept on the device before they are looked at."""
-
-
-class NotFiniteError(RuntimeError):
-    """A loss, a reward or an observation is NaN or infinite: nothing after it can be trusted."""
 
 
 @contextmanager

@@ -21,7 +21,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from disk.storage.files import ArtefactError, save_tensors
+from disk.errors import ArtefactError
+from disk.storage.files import save_tensors
 
 CHUNK = 1 << 20
 """Bytes that are hashed at a time."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from disk.config import World
+from disk.errors import ArtefactError
 from disk.skills import Skills
-from disk.storage.files import ArtefactError, load_json
+from disk.storage.files import load_json
 
 if TYPE_CHECKING:
     from disk.sharing.publish import Measured

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from disk.errors import ArtefactError
 from disk.sharing.card import card
 from disk.skills import FILE, Skills
 from disk.skills import load as load_local
-from disk.storage.files import ArtefactError, save_text, whole
+from disk.storage.files import save_text, whole
 
 Format = Literal["onnx", "torchscript", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)

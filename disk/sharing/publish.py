@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from disk.config import Config, EvaluationJob
+from disk.errors import ArtefactError
 from disk.evaluation.metrics import METRICS
 from disk.sharing.card import card
 from disk.skills import FILE, Skills, load
-from disk.storage.files import ArtefactError, save_text
+from disk.storage.files import save_text
 from disk.storage.layout import roll_out
 
 CARD = "README.md"

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from disk.config import Config, EvaluationJob
-from disk.storage.files import ArtefactError, save_text
+from disk.errors import ArtefactError
+from disk.storage.files import save_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from disk.config import ConfigError
+from disk.errors import ConfigError, RenderError
 
 BACKENDS = ("egl", "osmesa")
 HINT = "install one of them, on Debian and Ubuntu: apt-get install libegl1 libgl1-mesa-dri (EGL) or libosmesa6 (OSMesa)"
@@ -35,10 +35,6 @@ context = importlib.import_module("mujoco." + sys.argv[1]).GLContext(8, 8)
 context.make_current()
 mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_100)
 """
-
-
-class RenderError(RuntimeError):
-    """Nothing can be drawn on this machine; the message says what to install."""
 
 
 @functools.cache

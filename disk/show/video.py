@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from disk.config import Config, EvaluationJob
+from disk.errors import ArtefactError
 from disk.show.render import SIZE, Screen, model_of
-from disk.storage.files import ArtefactError, whole
+from disk.storage.files import whole
 
 if TYPE_CHECKING:
     from disk.envs import Projected

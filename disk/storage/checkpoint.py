@@ -32,8 +32,9 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
+from disk.errors import ArtefactError
 from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
-from disk.storage.files import ArtefactError, checksum, inside, load_tensors, save_tensors, writing
+from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
 from disk.storage.scratch import Scratch
 
 log = logging.getLogger("disk")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from disk.config.settings import ConfigError
+from disk.errors import ConfigError
 
 log = logging.getLogger("disk")
 

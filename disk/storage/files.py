@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from disk.errors import ArtefactError
+
 if TYPE_CHECKING:
     from torch import Tensor  # the cheap rules read and write files without loading torch
 
@@ -27,10 +29,6 @@ BEFORE_CHECKSUMS = {
 """Keys of a stats.json from before it had a checksum of its own."""
 UNSIGNED = ("checksum", "seconds", "commit", "code_hash")
 """What a stats.json's checksum leaves out."""
-
-
-class ArtefactError(RuntimeError):
-    """A file of an earlier job that is missing, damaged or of another kind; the message names it."""
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob
+from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
-from disk.storage.files import ArtefactError, load_stats, save_text, sweep
+from disk.storage.files import load_stats, save_text, sweep
 
 if TYPE_CHECKING:
     import pandas as pd

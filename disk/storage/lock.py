@@ -13,7 +13,8 @@ import socket
 from pathlib import Path
 from typing import TextIO
 
-from disk.storage.files import ArtefactError, writing
+from disk.errors import ArtefactError
+from disk.storage.files import writing
 
 
 def claim(results: Path) -> TextIO:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from disk.config import SkillJob
+from disk.errors import ArtefactError
 from disk.skills import load
-from disk.storage.files import ArtefactError, checksum, inside, load_stats
+from disk.storage.files import checksum, inside, load_stats
 
 RESTORE = "Restore it, or delete it and run the same command again"
 ELAPSED = ("time/time_elapsed", "time/fps")

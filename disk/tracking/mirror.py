@@ -20,8 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from disk.errors import TrackingError
 from disk.tracking.read import RUN, SKILL, read_evaluation, read_hierarchy, read_run, read_skill, skills_of
-from disk.tracking.store import Status, Store, Summary, TrackingError, explain
+from disk.tracking.store import Status, Store, Summary, explain
 
 __all__ = ["Sidecar", "Summary", "TrackingError", "follow", "mirror", "resolve_uri"]
 

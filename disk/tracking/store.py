@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from disk.storage.files import ArtefactError, checksum
+from disk.errors import ArtefactError
+from disk.storage.files import checksum
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -40,10 +41,6 @@ TRAINING = {"mlflow.experimentKind": "custom_model_development"}
 """Without it MLflow's UI takes an experiment for one with language models, and hides its runs behind other pages."""
 ATTEMPTS = 3
 Status = Literal["RUNNING", "FINISHED", "KILLED"]
-
-
-class TrackingError(RuntimeError):
-    """MLflow cannot be reached or refuses; one line says why."""
 
 
 @dataclass

@@ -23,8 +23,9 @@ from rig import Case, Ended, Run, _sum, attempt, ended, spawn
 from test_workflow import Project
 
 from disk import config as configuration
+from disk.errors import TrackingError
 from disk.storage.layout import run_directory, train_run
-from disk.tracking.mirror import TrackingError, follow, mirror
+from disk.tracking.mirror import follow, mirror
 
 Kind = Callable[[Any, Run, Path], tuple[str, str, str]]
 KINDS: dict[str, Kind] = {}

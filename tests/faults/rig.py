@@ -33,11 +33,10 @@ from test_resume import ROWS, SMALL, config_of, contents
 
 import disk.learning.artefacts
 from disk.config import Config
-from disk.learning.loop import Interrupted, Training
-from disk.learning.progress import NotFiniteError
+from disk.errors import ArtefactError, Interrupted, NotFiniteError
+from disk.learning.loop import Training
 from disk.learning.signals import Stopping
 from disk.storage.checkpoint import Lease, Pace
-from disk.storage.files import ArtefactError
 from disk.storage.layout import evaluate, measure, read_runs, train_run
 
 torch.set_num_threads(1)

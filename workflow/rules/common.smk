@@ -13,14 +13,14 @@ from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
-import disk.storage.lock
+import disk.errors
 import disk.figures.catalogue
-import disk.storage.files
 import disk.storage.layout
+import disk.storage.lock
 
 try:
     CONFIG = disk.config.parse(config)
-except disk.config.ConfigError as error:
+except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
 # The same models as a schema: for editors, and for readers who look for one.
 validate(config, Path(workflow.basedir, "workflow/schemas/config.schema.yaml"))
@@ -69,7 +69,7 @@ def check_worlds():
     for env in environments():
         try:
             disk.envs.make(CONFIG.environment(env).world()).close()
-        except disk.config.ConfigError as error:
+        except disk.errors.ConfigError as error:
             raise WorkflowError(f"environments.{env}: {error}")
 
 
@@ -100,7 +100,7 @@ def claim_results():
     """Refuse results that a Snakemake of another directory is at work on."""
     try:
         return disk.storage.lock.claim(disk.storage.layout.results_root(CONFIG))
-    except disk.storage.files.ArtefactError as error:
+    except disk.errors.ArtefactError as error:
         raise WorkflowError(str(error))
 
 
