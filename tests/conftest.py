@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 from matplotlib.figure import Figure
 from needs import require
 
@@ -26,6 +29,7 @@ from disk.config import Config, Runtime
 from disk.envs.point import PointEnv
 from disk.learning.loop import learn_skill
 from disk.learning.replay import Batch, Columns
+from disk.storage.layout import evaluate_run, train_run
 
 torch.set_num_threads(1)
 os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not
@@ -115,10 +119,43 @@ def learn(config: Config, root: Path, skills: range, seed: int = 0, runtime: Run
     return folders
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Make a directory once for all workers of this session. Read only: copy before changing anything."""
+    root = factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
+    done = folder.with_name(f"{name}.done")
+    with FileLock(folder.with_name(f"{name}.lock")):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker whose `make` failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three skills of the tiny point world. Read only: copy before changing anything."""
-    return learn(tiny_config(), tmp_path_factory.mktemp("chain"), range(3))
+    """Three skills of the tiny point world. Read only."""
+    root = once(tmp_path_factory, "chain", lambda folder: learn(tiny_config(), folder, range(3)))
+    return [root / f"skill{skill:02d}" for skill in range(3)]
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of the tiny point world: a network for each skill, one told a latent, one that sees the position. Read only.
+
+    The chain has been evaluated.
+    """
+    small = {"diayn": {"hidden": [16]}, "metra": {"hidden": [16]}, "environments": {"point": {"steps": 100}}}
+    settings, methods = tiny_config(small, {"evaluation": {"episodes": 2}}), ("disk", "diayn", "metra", "random")
+
+    def make(folder: Path) -> None:
+        for method in methods:
+            train_run(settings, folder, "point", method, 0, None, lambda out: nullcontext())
+        evaluate_run(settings, folder / "point/disk/seed0")
+
+    root = once(tmp_path_factory, "small_runs", make)
+    return {method: root / "point" / method / "seed0" for method in methods}
 
 
 def fingerprint(folder: Path, names: tuple[str, ...] = SAME_BYTES) -> dict[str, str]:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_config
 
 import disk
 from disk.cli import main
 from disk.errors import ArtefactError
 from disk.sharing.export import FORMATS, NAMES, export
-from disk.storage.layout import evaluate_run, train_run
 
 METHODS = ["disk", "diayn", "metra"]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A network for each skill; one that is told a latent; one that sees the position besides. Read only."""
-    small = {"diayn": {"hidden": [16]}, "metra": {"hidden": [16]}, "environments": {"point": {"steps": 100}}}
-    settings, root = tiny_config(small, {"evaluation": {"episodes": 2}}), tmp_path_factory.mktemp("runs")
-    found = {name: train_run(settings, root, "point", name, 0, None, lambda out: nullcontext()) for name in METHODS}
-    evaluate_run(settings, found["disk"])
-    return found
+@pytest.fixture
+def runs(small_runs: dict[str, Path]) -> dict[str, Path]:
+    return small_runs
 
 
 @pytest.mark.parametrize("method", METHODS)

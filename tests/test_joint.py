@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, HOOKED, fingerprint, often, run_python, tiny_config
+from conftest import CPU, HOOKED, fingerprint, often, once, run_python, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,11 +80,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished run of every row. Read only."""
     from conftest import HookedPoint
 
-    root = tmp_path_factory.mktemp("joint")
-    HookedPoint.on_step = sometimes_over
-    done = {method: learn(config_of(), method, root / method) for method in ROWS}
-    HookedPoint.on_step = None
-    return done
+    def make(folder: Path) -> None:
+        HookedPoint.on_step = sometimes_over
+        for method in ROWS:
+            learn(config_of(), method, folder / method)
+        HookedPoint.on_step = None
+
+    root = once(tmp_path_factory, "joint", make)
+    return {method: root / method for method in ROWS}
 
 
 every_row = pytest.mark.parametrize("method", list(ROWS))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import run_python
+from conftest import once, run_python
 
 from disk.errors import TrackingError
 from disk.storage.files import save_json, save_tensors, save_text
@@ -62,9 +62,7 @@ def write_run(run: Path, skills: int) -> Path:
 @pytest.fixture(scope="session")
 def schema(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store: making one takes seconds, copying one does not."""
-    folder = tmp_path_factory.mktemp("schema")
-    mirror(folder, f"sqlite:///{folder}/mlflow.db")
-    return folder / "mlflow.db"
+    return once(tmp_path_factory, "schema", lambda at: mirror(at, f"sqlite:///{at}/mlflow.db")) / "mlflow.db"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import once
 
 PROJECT = Path(__file__).resolve().parent.parent
 TINY = {
@@ -44,6 +45,13 @@ class Project:
             shutil.copytree(PROJECT / name, path / name)
         shutil.copy(PROJECT / "Snakefile", path)
         self.configure()
+
+    @classmethod
+    def at(cls, path: Path) -> Project:
+        """A copy that is there already."""
+        project = cls.__new__(cls)
+        project.path = path
+        return project
 
     def configure(self, **changes: object) -> None:
         from disk.config import merge
@@ -80,18 +88,14 @@ POLICIES = "results/point/disk/seed0/skill*/policy.safetensors"
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = Project(tmp_path_factory.mktemp("finished"))
-    project.run()
-    return project
+    return Project.at(once(tmp_path_factory, "finished", lambda folder: Project(folder).run()))
 
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
     """A finished run that a test may change."""
     shutil.copytree(finished.path, tmp_path / "copy", symlinks=True)
-    copy = Project.__new__(Project)
-    copy.path = tmp_path / "copy"
-    return copy
+    return Project.at(tmp_path / "copy")
 
 
 def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: Project) -> None:

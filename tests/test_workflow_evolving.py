@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from conftest import once
 from test_plots import texts
 from test_workflow import Project
 
@@ -43,18 +44,18 @@ def configure(project: Project, **changes: Any) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = Project(tmp_path_factory.mktemp("evolving"))
-    configure(project)
-    project.run()
-    return project
+    def make(folder: Path) -> None:
+        project = Project(folder)
+        configure(project)
+        project.run()
+
+    return Project.at(once(tmp_path_factory, "evolving", make))
 
 
 @pytest.fixture
 def project(done: Project, tmp_path: Path) -> Project:
     shutil.copytree(done.path, tmp_path / "copy", symlinks=True)
-    copy = Project.__new__(Project)
-    copy.path = tmp_path / "copy"
-    return copy
+    return Project.at(tmp_path / "copy")
 
 
 def test_every_condition_is_rolled_out_measured_and_tabulated(done: Project) -> None:
