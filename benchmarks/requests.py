@@ -5,7 +5,7 @@
 Memory is the largest resident set. Time is CPU time, which is what a training takes on a core of its own (a clock would
 also count the other jobs of a shared machine), and the ten seconds of Snakemake on the node. `--preset
 config/laptop.yaml` says what trainings with the steps of that preset would have come to, from the time a step took, for
-measurements that were cut short: config/requests.yaml makes some.
+measurements that were cut short: benchmarks/requests.yaml makes some.
 """
 
 from __future__ import annotations

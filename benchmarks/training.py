@@ -3,7 +3,8 @@
 Each training is a process of its own that takes turns with the others (see turns.py). A turn is some seconds of the
 real loop of disk/learning/loop.py, with a clock around each thing that it calls; the pure learner, which is
 `SAC.update` on one batch, takes its turn too. Rates are environment steps per CPU-second at one update a step, of
-the best turn; ratios are medians over rounds of turns that followed each other. Earlier skills are made up (see pretend.py).
+the best turn; ratios are medians over rounds of turns that followed each other. Earlier skills are made up (see
+pretend.py).
 
     python benchmarks/training.py                # all of it, about ten minutes; part of make bench
     python benchmarks/training.py --env point --methods random,diayn --seconds 0.5 --rounds 1 --shard 2000

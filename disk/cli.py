@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
 
     export = command("export", _export, "a run's skills as a file for other programs, with a card")
     export.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or a file of skills")
-    export.add_argument("--format", choices=("onnx", "torchscript", "safetensors"), default="onnx")
+    export.add_argument("--format", choices=("onnx", "safetensors"), default="onnx")
     export.add_argument("--out", type=Path, help="directory to write to (default: export/FORMAT in the run)")
 
     publish = command("publish", _publish, "a run's skills in 16 bits, with a card of what these do")

@@ -20,7 +20,12 @@ from hypothesis import strategies as st
 from disk import config
 from disk.errors import ConfigError
 
-PRESETS = sorted(path for path in (PROJECT / "config").glob("*.yaml") if path not in config.DEFAULT_FILES)
+PRESETS = sorted(
+    path
+    for folder in ("config", "benchmarks")
+    for path in (PROJECT / folder).glob("*.yaml")
+    if path not in config.DEFAULT_FILES
+)
 
 
 def refusal(*changes: dict[str, Any]) -> str:

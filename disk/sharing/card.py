@@ -26,11 +26,6 @@ import numpy as np, onnxruntime
 session = onnxruntime.InferenceSession("{name}")
 inputs = {{"observation": obs.astype(np.float32), "skill": np.array(3)}}  # obs: (B, {size})
 action = session.run(["action"], inputs)[0]""",
-    "torchscript": """\
-import torch
-
-model = torch.jit.load("{name}")
-action = model(torch.as_tensor(obs, dtype=torch.float32), 3)  # obs: (B, {size})""",
     "safetensors": """\
 import disk
 

@@ -7,7 +7,6 @@ runtime and compared with the skills, action for action, before it counts as don
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from collections.abc import Callable
@@ -15,8 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from disk.errors import ArtefactError
 from disk.sharing.card import card
@@ -24,9 +21,9 @@ from disk.skills import FILE, Skills
 from disk.skills import load as load_local
 from disk.storage.files import save_text, whole
 
-Format = Literal["onnx", "torchscript", "safetensors"]
+Format = Literal["onnx", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-NAMES = {"onnx": "skills.onnx", "torchscript": "skills.pt", "safetensors": FILE}
+NAMES = {"onnx": "skills.onnx", "safetensors": FILE}
 REMOTE = ("runs:/", "mlflow-artifacts:/", "models:/")
 TOLERANCE = 1e-5
 COMPARED = 1000
@@ -82,44 +79,6 @@ def _compare(skills: Skills, act: Callable[[np.ndarray, int], np.ndarray], path:
     if not worst <= TOLERANCE:
         raise ArtefactError(f"{path}: its actions differ by {worst:.3g} from the skills' own; nothing was written")
     return worst
-
-
-class _Actions(nn.Module):
-    """All skills as one module, for TorchScript."""
-
-    def __init__(self, skills: Skills) -> None:
-        super().__init__()
-        self.weights = [weight.detach().clone() for weight, _ in skills.actor.mlp.layers]
-        self.biases = [bias.detach().clone() for _, bias in skills.actor.mlp.layers]
-        self.which, self.latent = skills.which, skills.latent
-        self.actions = int(skills.meta["action_size"])
-        self.low, self.high = (torch.tensor(skills.meta[f"action_{side}"]) for side in ("low", "high"))
-
-    def forward(self, observation: Tensor, skill: int) -> Tensor:
-        actor = int(self.which[skill])
-        x = torch.cat((observation, self.latent[skill].expand(observation.shape[0], -1)), dim=1)
-        for i in range(len(self.weights)):
-            x = torch.matmul(x, self.weights[i][actor]) + self.biases[i][actor]
-            if i < len(self.weights) - 1:
-                x = torch.relu(x)
-        return self.low + (torch.tanh(x[:, : self.actions]) + 1.0) * 0.5 * (self.high - self.low)
-
-
-def _write_torchscript(skills: Skills) -> bytes:
-    buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(_Actions(skills)), buffer, _extra_files={"disk.json": json.dumps(skills.meta)})
-    return buffer.getvalue()
-
-
-def _read_torchscript(content: bytes) -> Callable[[np.ndarray, int], np.ndarray]:
-    model = torch.jit.load(io.BytesIO(content))  # type: ignore[no-untyped-call]
-
-    def act(seen: np.ndarray, skill: int) -> np.ndarray:
-        with torch.inference_mode():
-            actions: np.ndarray = model(torch.from_numpy(seen), skill).numpy()
-        return actions
-
-    return act
 
 
 def _write_onnx(skills: Skills) -> bytes:
@@ -219,11 +178,9 @@ def _need(name: str) -> Any:
 
 _WRITERS: dict[Format, Callable[[Skills], bytes]] = {
     "onnx": _write_onnx,
-    "torchscript": _write_torchscript,
     "safetensors": _write_safetensors,
 }
 _READERS: dict[Format, Callable[[bytes], Callable[[np.ndarray, int], np.ndarray]]] = {
     "onnx": _read_onnx,
-    "torchscript": _read_torchscript,
     "safetensors": _read_safetensors,
 }
