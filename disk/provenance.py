@@ -11,7 +11,7 @@ from pathlib import Path
 def code_hash() -> str:
     """A hash of the code that decides what is learned; comments and docstrings do not count."""
     package = Path(__file__).resolve().parent
-    learner = ["networks", "sac", "replay", "seeds", "schedules", "settling", "assemble", "train"]
+    learner = ["networks", "tape", "critics", "sac", "replay", "seeds", "schedules", "settling", "assemble", "train"]
     files = [package / f"{name}.py" for name in [*learner, "artefacts", "skills", "rollout"]]
     files += sorted([*package.glob("objectives/*.py"), *package.glob("envs/*.py")])
     digest = hashlib.sha256()

@@ -16,9 +16,10 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from disk.config import Sac, load
-from disk.networks import MLP, Actor, Packed, Tape
+from disk.networks import MLP, Actor, Packed
 from disk.replay import Batch
 from disk.sac import SAC
+from disk.tape import Tape
 
 OBS, ACTIONS, BATCH = 3, 2, 16
 
