@@ -2,8 +2,8 @@
 
 An `MLP` holds `copies` networks side by side, weights (C, in, out), so that twin critics, or the actors
 of all skills of a run, are one product a layer. Initial weights are orthogonal and biases zero, as in
-the pytorch_sac code that the paper builds on. A `Tape` and `Drawn.backward` are the chain rule by hand:
-training spends nothing on a graph or on fresh memory, and autograd checks them in the tests.
+the pytorch_sac code that the paper builds on. `Tape` (disk/learning/tape.py) and `Actor.explore_backward` are the
+chain rule by hand: training spends nothing on a graph, and autograd checks them in the tests.
 """
 
 from __future__ import annotations
@@ -45,6 +45,65 @@ class MLP(nn.Module):
         return x
 
 
+class BatchNormMLP(MLP):
+    """An MLP with batch normalisation before every product: of the input, and of each hidden layer's ReLU.
+
+    `forward` uses the running statistics (evaluation mode). `BatchNormTape` has the training mode.
+    Parameters and statistics of all layers lie side by side, (C, sum of the widths).
+    """
+
+    EPSILON = 1e-3
+    means: Tensor
+    variances: Tensor
+
+    def __init__(self, sizes: Sequence[int], copies: int = 1, generator: torch.Generator | None = None) -> None:
+        super().__init__(sizes, copies, generator)
+        self.widths = list(sizes[:-1])
+        self.scales = nn.Parameter(torch.ones(copies, sum(self.widths)))
+        self.shifts = nn.Parameter(torch.zeros(copies, sum(self.widths)))
+        self.register_buffer("means", torch.zeros(copies, sum(self.widths)))
+        self.register_buffer("variances", torch.ones(copies, sum(self.widths)))
+
+    def forward(self, x: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, out)
+        slopes = self.scales * (self.variances + self.EPSILON).rsqrt()
+        offsets = self.shifts - slopes * self.means
+        layers = zip(
+            torch.split_with_sizes(slopes, self.widths, 1),
+            torch.split_with_sizes(offsets, self.widths, 1),
+            self.layers,
+            strict=True,
+        )
+        for i, (slope, offset, (weight, bias)) in enumerate(layers):
+            x = F.relu(x) if i else x
+            x = torch.baddbmm(bias, x * slope[:, None] + offset[:, None], weight)
+        return x
+
+
+class LayerNormMLP(MLP):
+    """An MLP with layer normalisation between each hidden layer's product and its ReLU, as in RLPD."""
+
+    EPSILON = 1e-5
+
+    def __init__(self, sizes: Sequence[int], copies: int = 1, generator: torch.Generator | None = None) -> None:
+        super().__init__(sizes, copies, generator)
+        self.widths = list(sizes[1:-1])
+        self.scales = nn.Parameter(torch.ones(copies, sum(self.widths)))
+        self.shifts = nn.Parameter(torch.zeros(copies, sum(self.widths)))
+
+    def forward(self, x: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, out)
+        x = x.expand(len(self.scales), -1, -1)
+        norms = zip(
+            torch.split_with_sizes(self.scales, self.widths, 1),
+            torch.split_with_sizes(self.shifts, self.widths, 1),
+            strict=True,
+        )
+        for (scale, shift), (weight, bias) in zip(norms, self.layers, strict=False):
+            x = F.layer_norm(torch.baddbmm(bias, x, weight), scale.shape[1:], eps=self.EPSILON)
+            x = F.relu(x * scale[:, None] + shift[:, None])
+        weight, bias = self.layers[-1]
+        return torch.baddbmm(bias, x, weight)
+
+
 class Packed:
     """The parameters of an MLP in one piece of memory, and views of it as products want them.
 
@@ -54,10 +113,14 @@ class Packed:
 
     def __init__(self, mlp: MLP, values: Tensor | None = None) -> None:
         layers = [torch.cat((weight, bias), dim=1).detach() for weight, bias in mlp.layers]
-        self.values = torch.cat([layer.flatten() for layer in layers]) if values is None else values
-        parts = torch.split_with_sizes(self.values, [layer.numel() for layer in layers])
-        views = [part.view(layer.shape) for part, layer in zip(parts, layers, strict=True)]
-        self.parameters = [view[:, :-1] for view in views] + [view[:, -1:] for view in views]  # in the MLP's order
+        norms = [parameter.detach() for parameter in mlp.parameters(recurse=False)]
+        pieces = [*layers, *norms]
+        self.values = torch.cat([piece.flatten() for piece in pieces]) if values is None else values
+        parts = torch.split_with_sizes(self.values, [piece.numel() for piece in pieces])
+        views = [part.view(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
+        self.norms, views = views[len(layers) :], views[: len(layers)]  # a normalisation's scales and shifts, if any
+        self.weights, self.biases = [view[:, :-1] for view in views], [view[:, -1:] for view in views]
+        self.parameters = self.norms + self.weights + self.biases  # in the MLP's order
         if values is None:
             for parameter, view in zip(mlp.parameters(), self.parameters, strict=True):
                 parameter.data = view
@@ -65,76 +128,6 @@ class Packed:
         self.transposed = [list(view[:, :-1].mT) for view in views]  # (out, in), without the bias
 
 
-class Tape:
-    """What networks of one shape compute on a batch, kept for their gradients, in memory that is used again.
-
-    Networks of the same shape (a critic and its target) may share one, each until the next `forward`.
-    """
-
-    def __init__(self, mlp: MLP, batch: int) -> None:
-        self.batch = batch
-        first, last = mlp.layers[0][0], mlp.layers[-1][0]
-        widths = [weight.shape[1] for weight, _ in mlp.layers]
-        self._copies = len(first)
-        self._input = _Rows(first, 1, batch, widths[0])
-        self._known_places: dict[tuple[int, ...], Sequence[Tensor]] = {}
-        self._hidden = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
-        self._deltas = [_Rows(first, self._copies, batch, width) for width in widths[1:]]
-        self._output: Tensor = first.new_empty(self._copies, batch, last.shape[2])
-        self._outputs = list(self._output)
-
-    def forward(self, network: Packed, *inputs: Tensor) -> Tensor:
-        """Inputs (B, …), side by side, the same for all copies → (C, B, out), overwritten by the next call."""
-        for place, part in zip(self._places(tuple(part.shape[1] for part in inputs)), inputs, strict=True):
-            place.copy_(part)
-        x = self._input.and_one * self._copies
-        for layer, hidden in zip(network.layers, self._hidden, strict=False):
-            _products(x, layer, hidden.values)
-            hidden.whole.relu_()  # of the 1 too, which stays what it is
-            x = hidden.and_one
-        _products(x, network.layers[-1], self._outputs)
-        return self._output
-
-    def _places(self, widths: tuple[int, ...]) -> Sequence[Tensor]:
-        """Where inputs of these widths go."""
-        if widths not in self._known_places:
-            self._known_places[widths] = torch.split_with_sizes(self._input.values[0], widths, dim=1)
-        return self._known_places[widths]
-
-    def backward(self, network: Packed, by_output: Tensor, gradients: Packed | None) -> list[Tensor]:
-        """From the loss' gradient by the output (C, B, out): those by the parameters into `gradients`, if these are
-        wanted, and as the result those by what the first layer puts out before its ReLU, (B, hidden) a copy."""
-        delta = list(by_output)
-        for i in reversed(range(len(network.layers))):
-            if gradients is not None:
-                x = self._hidden[i - 1].transposed if i else self._input.transposed * self._copies
-                _products(x, delta, gradients.layers[i])
-            if i:
-                hidden, before = self._hidden[i - 1], self._deltas[i - 1]
-                _products(delta, network.transposed[i], before.values)
-                _relu_backward(before.whole, hidden.whole, 0.0, grad_input=before.whole)
-                delta = before.values
-        return delta
-
-
-class _Rows:
-    """Memory for (C, B, width) numbers, a 1 behind each row, and views of it by copy."""
-
-    def __init__(self, like: Tensor, copies: int, batch: int, width: int) -> None:
-        padded = -(-(width + 1) // 16) * 16  # every row begins at a multiple of 64 bytes
-        self.whole = like.new_zeros(copies, batch, padded)
-        self.whole[:, :, width] = 1.0
-        self.values = list(self.whole[:, :, :width])
-        self.and_one = list(self.whole[:, :, : width + 1])
-        self.transposed = list(self.whole[:, :, : width + 1].mT)
-
-
-def _products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor]) -> None:
-    for a, b, c in zip(left, right, out, strict=True):  # faster than one batched product of two
-        torch.mm(a, b, out=c)
-
-
-_relu_backward = torch.ops.aten.threshold_backward.grad_input  # gradient where ReLU let through, else 0
 _tanh_backward = torch.ops.aten.tanh_backward.default  # gradient · (1 - tanh²), given tanh
 
 
@@ -251,8 +244,8 @@ class Adam:
     The same kernel as `torch.optim.Adam(fused=True)`, without the Python around it.
     """
 
-    def __init__(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
+    def __init__(self, values: Tensor, gradient: Tensor, learning_rate: float, beta1: float = 0.9) -> None:
+        self.learning_rate, self.beta1 = learning_rate, beta1
         self.mean, self.square = torch.zeros_like(values), torch.zeros_like(values)
         self.steps = torch.zeros((), dtype=torch.float32, device=values.device)
         self._tensors = ([values], [gradient], [self.mean], [self.square], list[Tensor](), [self.steps])
@@ -267,7 +260,7 @@ class Adam:
         torch._fused_adam_(
             *self._tensors,
             lr=self.learning_rate,
-            beta1=0.9,
+            beta1=self.beta1,
             beta2=0.999,
             weight_decay=0.0,
             eps=1e-8,

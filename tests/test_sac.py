@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from disk.config import Sac, load
 from disk.learning.replay import Batch
 from disk.learning.sac import SAC
-from disk.networks import MLP, Actor, Packed, Tape
+from disk.learning.tape import Tape
+from disk.networks import MLP, Actor, Packed
 
 OBS, ACTIONS, BATCH = 3, 2, 16
 

@@ -111,6 +111,14 @@ class Sac(Model):
     """`clip`: the log standard deviation is cut off at its bounds. Null: a tanh maps it into them."""
     seed_actions: Literal["policy"] | None = None
     """`policy`: the seed steps are taken by the untrained policy. Null: uniform actions."""
+    critic: Annotated[
+        Literal["plain", "layer_norm", "crossq", "batch_norm", "no_target"] | None,
+        AfterValidator(lambda value: None if value == "plain" else value),
+    ] = None
+    """Kind of the critics. `layer_norm`: normalised rows before each ReLU. `crossq`: normalised batches and no target
+    networks. `batch_norm`: normalised batches with targets. `no_target`: neither. Null: `plain`, SAC's own."""
+    adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    """Decay of Adam's mean gradient, for actor, critics and temperature. Null: 0.9."""
     iteration: Iteration | None = None
     """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
 

@@ -3,8 +3,9 @@
 `SAC.update` is one step of the algorithm in the paper's appendix: critics on the soft Bellman residual,
 every second time the actor and the temperature, every second time the critics' target. It takes a batch
 and its rewards, wherever these come from, and returns metrics as detached tensors. Gradients are written
-out: each loss stands beside its derivative, and `Tape` carries it through the network. Nothing in here
-waits for the device, and shapes stay the same from update to update.
+out: each loss stands beside its derivative, and `Tape` carries it through the network. `sac.critic` chooses
+the kind of critics (disk/learning/critics.py). Nothing in here waits for the device, and shapes stay the same from
+update to update.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from disk.config import Sac
+from disk.learning.critics import make_critics
 from disk.learning.replay import Batch
-from disk.networks import MLP, Actor, Adam, Drawn, Packed, Tape
+from disk.learning.tape import Tape
+from disk.networks import Actor, Adam, Drawn, Packed
 
 
 class SAC:
@@ -30,36 +33,33 @@ class SAC:
         initial = torch.Generator().manual_seed(generator.initial_seed())
         sizes = (observations, actions, config.hidden, config.log_std_bounds)
         self.actor = Actor(*sizes, generator=initial, clips=clips).to(device)
-        critic_sizes = [observations + actions, *config.hidden, 1]
-        self.critic = MLP(critic_sizes, copies=2, generator=initial).to(device)
-        self.target = MLP(critic_sizes, copies=2).to(device).requires_grad_(False)
-        self.target.load_state_dict(self.critic.state_dict())
+        self._critics = make_critics(observations, actions, config, initial, device)
+        self.critic, self.target = self._critics.network, self._critics.target
+        self._networks: dict[str, nn.Module] = {"actor": self.actor, "critic": self.critic}
+        if self.target is not None:
+            self._networks["target"] = self.target
         self.log_temperature = torch.tensor(config.temperature, device=device).log()
         per_action = -1.0 if config.entropy_per_action is None else config.entropy_per_action
         self.target_entropy = per_action * actions if config.target_entropy is None else config.target_entropy
 
         self._actions = actions
-        self._actor, self._critic, self._target = (Packed(mlp) for mlp in (self.actor.mlp, self.critic, self.target))
+        self._actor = Packed(self.actor.mlp)
         self._actor_gradients = Packed(self.actor.mlp, torch.zeros_like(self._actor.values))
-        self._critic_gradients = Packed(self.critic, torch.zeros_like(self._critic.values))
         self._temperature = self.log_temperature.exp()
         self._temperature_gradient = torch.zeros_like(self.log_temperature)
+        beta1 = 0.9 if config.adam_beta1 is None else config.adam_beta1
         self._adam = {
-            name: Adam(values, gradient, config.learning_rate)
+            name: Adam(values, gradient, config.learning_rate, beta1)
             for name, values, gradient in (
-                ("critic", self._critic.values, self._critic_gradients.values),
+                ("critic", self._critics.packed.values, self._critics.gradients.values),
                 ("actor", self._actor.values, self._actor_gradients.values),
                 ("temperature", self.log_temperature, self._temperature_gradient),
             )
         }
-        self._from_action = [weight[:, observations:] for weight in self._critic.transposed[0]]  # (hidden, A) a critic
-        self._make_tapes(config.batch_size)
+        self._actor_tape = Tape(self.actor.mlp, config.batch_size)
         self.updates = 0
         names = ("critic_loss", "actor_loss", "ent_coef_loss", "ent_coef", "entropy")
         self._metrics = {f"train/{name}": torch.zeros((), device=device) for name in names}
-
-    def _make_tapes(self, batch: int) -> None:
-        self._critic_tape, self._actor_tape = Tape(self.critic, batch), Tape(self.actor.mlp, batch)
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -77,13 +77,14 @@ class SAC:
     @torch.no_grad()
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
         """One gradient step on a batch labelled with rewards (B,)."""
-        if len(reward) != self._critic_tape.batch:
-            self._make_tapes(len(reward))
+        if len(reward) != self._actor_tape.batch:
+            self._actor_tape = Tape(self.actor.mlp, len(reward))
+            self._critics.resize(len(reward))
         self._update_critic(batch, reward)
         if self.updates % self.config.actor_every == 0:
             self._update_actor_and_temperature(batch)
         if self.updates % self.config.target_every == 0:
-            self._target.values.lerp_(self._critic.values, self.config.target_momentum)
+            self._critics.follow(self.config.target_momentum)
         self.updates += 1
         return self._metrics
 
@@ -93,25 +94,24 @@ class SAC:
 
     def _update_critic(self, batch: Batch, reward: Tensor) -> None:
         drawn = self._draw(batch.next_obs)
-        next_value = self._critic_tape.forward(self._target, batch.next_obs, drawn.action).amin(dim=0)  # (B, 1)
+        next_value = self._critics.next_values(batch, drawn.action).amin(dim=0)  # (B, 1)
         soft_value = torch.addcmul(next_value, self._temperature, drawn.surprise)
         # A time limit is no end of the world: only `terminated` stops the bootstrap.
         goal = torch.addcmul(reward[:, None], 1.0 - batch.terminated, soft_value, value=self.config.discount)
 
-        error = self._critic_tape.forward(self._critic, batch.obs_action).sub_(goal)  # (2, B, 1)
-        flat = error.view(-1)
+        error = self._critics.values(batch).sub_(goal)  # (2, B, 1)
+        flat = error.reshape(-1)
         self._metrics["train/critic_loss"] = torch.dot(flat, flat) / len(goal)  # the sum of both mean squared errors
-        self._critic_tape.backward(self._critic, error.mul_(2.0 / len(goal)), self._critic_gradients)
+        self._critics.backward(error.mul_(2.0 / len(goal)))
         self._adam["critic"].step()
 
     def _update_actor_and_temperature(self, batch: Batch) -> None:
         drawn = self._draw(batch.obs)
-        values = self._critic_tape.forward(self._critic, batch.obs, drawn.action)  # (2, B, 1)
+        values = self._critics.evaluate(batch.obs, drawn.action)  # (2, B, 1)
         value, lower = values.min(dim=0, keepdim=True)
         temperature, share = self._temperature, 1.0 / len(batch.obs)
         by_value = torch.zeros_like(values).scatter_(0, lower, -share)  # only the lower of the two counts
-        first, second = self._critic_tape.backward(self._critic, by_value, None)
-        by_action = torch.mm(first, self._from_action[0]).addmm_(second, self._from_action[1])
+        by_action = self._critics.by_action(by_value)
         by_output = self.actor.explore_backward(drawn, by_action, temperature * -share)
         self._actor_tape.backward(self._actor, by_output[None], self._actor_gradients)
         self._adam["actor"].step()
@@ -129,8 +129,8 @@ class SAC:
     def state(self) -> dict[str, Tensor]:
         """Everything that training goes on from, as named tensors."""
         state = {"updates": torch.tensor(self.updates), "log_temperature": self.log_temperature}
-        for name in ("actor", "critic", "target"):
-            state |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict().items()}
+        for name, network in self._networks.items():
+            state |= {f"{name}.{key}": value for key, value in network.state_dict().items()}
         for name, adam in self._adam.items():
             state |= {f"adam.{name}.{key}": value for key, value in adam.state().items()}
         state |= {f"metrics.{name}": value for name, value in self._metrics.items()}
@@ -140,8 +140,8 @@ class SAC:
         self.updates = int(state["updates"])
         self.log_temperature.copy_(state["log_temperature"])
         self._temperature = self.log_temperature.exp()
-        for name in ("actor", "critic", "target"):
-            getattr(self, name).load_state_dict(_below(state, name))
+        for name, network in self._networks.items():
+            network.load_state_dict(_below(state, name))
         for name, adam in self._adam.items():
             for key, value in adam.state().items():
                 value.copy_(state[f"adam.{name}.{key}"])
