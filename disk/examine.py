@@ -19,9 +19,10 @@ from disk.config import load as load_config
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import check
 from disk.skills import bundle, load
-from disk.storage.checkpoint import holder, verify
+from disk.storage.checkpoint import verify
 from disk.storage.files import checksum, load_stats, load_tensors
 from disk.storage.layout import RUN_FILES, SKILL_FILES, results_root, run_directory, skill_directory
+from disk.storage.lock import holder
 from disk.storage.manifest import CHECKED, RESTORE, as_recorded, same_checksum, same_curve, same_inputs
 from disk.storage.provenance import code_hash
 
@@ -248,7 +249,7 @@ def _look_at_joint(run: Run) -> None:
 
 def _look_at_checkpoint(run: Run, folder: Path) -> None:
     whose = folder.name.removesuffix("checkpoint").removesuffix(".") or "training"
-    if trainer := holder(folder):
+    if trainer := holder(folder / "lease"):
         run.state.append(f"{whose} is being trained by {trainer}")
         return
     run.complete = False

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from disk.learning.replay import Columns, Replay
-from disk.storage.checkpoint import Checkpoint, Lease, controller_is_gone, stamp
+from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import save_json, save_tensors, save_text, whole
+from disk.storage.lock import Lease, snakemake_is_gone
 
 COLUMNS = Columns(obs=1, action=1, sigma=1)
 STATE = {"weights": torch.arange(6.0).reshape(2, 3), "counter": torch.tensor(7)}
@@ -248,7 +249,7 @@ def test_files_are_readable_by_whom_the_umask_allows(tmp_path: Path):
 HOLD = """
 import sys
 from pathlib import Path
-from disk.storage.checkpoint import Lease
+from disk.storage.lock import Lease
 lease = Lease(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -304,7 +305,8 @@ def test_the_lease_is_free_after_its_holder_let_go_or_finished(tmp_path: Path):
 CONTEND = """
 import logging, os, sys
 from pathlib import Path
-from disk.storage.checkpoint import Checkpoint, Lease
+from disk.storage.checkpoint import Checkpoint
+from disk.storage.lock import Lease
 logging.disable()
 Lease.__init__.__defaults__ = (0.001,)
 directory, marker = Path(sys.argv[1]), Path(sys.argv[2])
@@ -343,12 +345,12 @@ def test_processes_that_come_and_go_never_meet_inside(tmp_path: Path):
 
 def test_a_controller_lives_as_long_as_it_holds_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("DISK_CONTROLLER", raising=False)
-    assert not controller_is_gone(), "nobody started this training but its user"
+    assert not snakemake_is_gone(), "nobody started this training but its user"
     monkeypatch.setenv("DISK_CONTROLLER", str(tmp_path / "alive"))
     with (tmp_path / "alive").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert not controller_is_gone()
-        assert not controller_is_gone(), "asking does not take the lock away"
-    assert controller_is_gone()
+        assert not snakemake_is_gone()
+        assert not snakemake_is_gone(), "asking does not take the lock away"
+    assert snakemake_is_gone()
     monkeypatch.setenv("DISK_CONTROLLER", str(tmp_path / "no" / "such" / "folder"))
-    assert not controller_is_gone(), "what cannot be known is not assumed"
+    assert not snakemake_is_gone(), "what cannot be known is not assumed"

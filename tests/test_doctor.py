@@ -14,9 +14,9 @@ from conftest import PROJECT, often, tiny_config
 from disk import cli, examine
 from disk.config import Config
 from disk.examine import Report, _look_at, _runs
-from disk.storage.checkpoint import Lease
 from disk.storage.files import save_stats
 from disk.storage.layout import evaluate, measure, train_run
+from disk.storage.lock import Lease
 
 SMALL = {
     "environments": {"point": {"skills": 2, "steps": 60, "test_horizon": 10, "snapshots": [100]}},

@@ -28,8 +28,9 @@ from disk.learning.loop import Training, learn_skill
 from disk.learning.replay import Columns, save_shard
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.storage.checkpoint import Checkpoint, Lease
+from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_json, load_tensors, save_json, save_tensors
+from disk.storage.lock import Lease
 
 FILES = {*SAME_BYTES, "stats.json", "progress.csv"}
 STEPS, SEEDING, HORIZON, PAST = 300, 50, 25, 200

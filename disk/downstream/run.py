@@ -15,8 +15,9 @@ from disk.config.settings import Runtime
 from disk.downstream.curve import Curve
 from disk.errors import ArtefactError
 from disk.learning.artefacts import writable
-from disk.storage.checkpoint import Checkpoint, controller_is_gone, stamp
+from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import checksum, load_json, save_json, save_tensors, save_text, sweep
+from disk.storage.lock import snakemake_is_gone
 from disk.storage.provenance import code_hash, commit
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
             "seconds": round(seconds, 3),
         }
         save_json(stats, about)  # last: where it is, the others are
-        if not controller_is_gone():
+        if not snakemake_is_gone():
             checkpoint.remove()
     finally:
         checkpoint.close()

@@ -28,8 +28,9 @@ from disk.learning.progress import Progress, must_be_finite, to_blame
 from disk.learning.replay import Batch
 from disk.learning.signals import Stopping, until_signal
 from disk.skills import FILE
-from disk.storage.checkpoint import Checkpoint, Pace, controller_is_gone, stamp
+from disk.storage.checkpoint import Checkpoint, Pace, stamp
 from disk.storage.files import checksum, save_json, sweep, whole
+from disk.storage.lock import snakemake_is_gone
 from disk.storage.manifest import CHECKED, finished, identity, same_chain
 
 log = logging.getLogger("disk")
@@ -52,7 +53,7 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
             training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
             training.to_the_end(job)
             write_skill(job, training.parts, training.progress, checkpoint.stamp, inputs, out)
-        if not controller_is_gone():
+        if not snakemake_is_gone():
             checkpoint.remove()
     finally:
         checkpoint.close()
@@ -76,7 +77,7 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
             training.to_the_end(job)
         snapshots = training.publish(out)
         write_run(job, training.parts, training.progress, checkpoint.stamp, snapshots, out)
-        if not controller_is_gone():
+        if not snakemake_is_gone():
             checkpoint.remove()
     finally:
         checkpoint.close()

@@ -1,4 +1,4 @@
-"""Checkpoints of a training that may be killed at any moment, and the lease that guards them.
+"""Checkpoints of a training that may be killed at any moment.
 
 A checkpoint is a directory beside the training's outputs that Snakemake does not know of (it deletes
 the declared outputs of a failed job):
@@ -17,80 +17,28 @@ copy back to the shared directory every so often and when the training ends, how
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torch import Tensor
 
 from disk.errors import ArtefactError
 from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
 from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
+from disk.storage.lock import Lease, lock
 from disk.storage.scratch import Scratch
 
 log = logging.getLogger("disk")
 FORMAT = 4
 """Of what a training saves. To be raised when that changes: a state of another format is not continued."""
-
-
-class Lease:
-    """An exclusive lock on a directory; the kernel frees it when its process ends, however it ends.
-
-    Where it is taken, the second process waits for the first: after a killed controller that is its
-    orphan, which is still training and whose result the second can use.
-    """
-
-    def __init__(self, directory: Path, poll_seconds: float = 2.0) -> None:
-        self.path = directory / "lease"
-        with writing(self.path):
-            self._file = self._taken(directory, poll_seconds)
-            self._file.truncate(0)
-            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            self._file.flush()
-
-    def _taken(self, directory: Path, poll_seconds: float) -> TextIO:
-        waiting = False
-        while True:
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-                file = self.path.open("a+")
-            except (FileExistsError, FileNotFoundError):
-                if directory.is_file():
-                    raise
-                continue  # the previous holder is removing the directory at this moment
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                if not waiting:
-                    owner = file.read().strip() or "another process"
-                    log.warning("%s: is being written by %s; waiting for it to end", directory, owner)
-                waiting = True
-                file.close()
-                time.sleep(poll_seconds)
-                continue
-            if self._is_in_place(file):
-                return file
-            file.close()
-
-    def _is_in_place(self, file: TextIO) -> bool:
-        """Whether the locked file is still the one in the directory, and not one that was removed meanwhile."""
-        try:
-            return self.path.stat().st_ino == os.fstat(file.fileno()).st_ino
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        self._file.close()
 
 
 class Checkpoint:
@@ -245,19 +193,6 @@ def verify(directory: Path, meta: Mapping[str, Any]) -> list[Any]:
     return digests
 
 
-def holder(directory: Path) -> str | None:
-    """Who is training with this checkpoint at this moment; None: nobody."""
-    try:
-        with (directory / "lease").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip() or "another process"
-    except OSError:
-        pass
-    return None
-
-
 def _rows_file(directory: Path, index: int) -> Path:
     return directory / (f"replay{index:02d}.bin" if index else "replay.bin")
 
@@ -284,31 +219,12 @@ def clear_finished(outputs: Path) -> None:
         with suppress(OSError):  # there is none, or somebody else is removing it
             if state.stat().st_mtime_ns > (outputs / "stats.json").stat().st_mtime_ns:
                 continue  # of a training since
-            with (state.parent / "lease").open("r+") as lease:
-                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(state.parent)
+            lease = lock(state.parent / "lease", create=False)
+            if lease is not None:
+                with lease:
+                    shutil.rmtree(state.parent)
 
 
 def stamp(job: str, inputs: Mapping[str, str]) -> str:
     """Identity of a training: its job and the checksums of what it reads."""
     return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()
-
-
-def controller_is_gone() -> bool:
-    """Whether the Snakemake that started this training has been killed.
-
-    Its successor deletes what an unfinished job has written, finished or not, and starts the job again: with
-    the checkpoint still there, that costs seconds. A controller holds a lock on the file in DISK_CONTROLLER, which
-    is its own: a later controller does not stand in for it.
-    """
-    path = os.environ.get("DISK_CONTROLLER")
-    if not path:
-        return False
-    try:
-        with open(path, "r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    except FileNotFoundError:
-        return os.path.isdir(os.path.dirname(path))  # a later controller has removed what a dead one left
-    except OSError:
-        return False

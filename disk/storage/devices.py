@@ -7,7 +7,6 @@ driver. A training then sees its own GPU alone. Nothing here needs torch: a proc
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from disk.errors import ConfigError
+from disk.storage.lock import lock
 
 log = logging.getLogger("disk")
 
@@ -83,12 +83,9 @@ def _take(found: list[str], jobs_per_device: int, folder: Path, poll_seconds: fl
     while True:
         for number in range(jobs_per_device):
             for name in found:
-                file = (folder / f"{name.replace('/', '_')}.{number}").open("a")
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file = lock(folder / f"{name.replace('/', '_')}.{number}")
+                if file is not None:
                     return name, file
-                except BlockingIOError:
-                    file.close()
         if not waiting:
             log.info("%d jobs on each of the GPUs %s; waiting for a place", jobs_per_device, ", ".join(found))
         waiting = True

@@ -8,7 +8,6 @@ when a `Store` is made, not before: the trainer never pays for it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from disk.errors import ArtefactError
 from disk.storage.files import checksum
+from disk.storage.lock import lock
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -111,8 +111,9 @@ class Store:
             yield
             return
         self.database.parent.mkdir(parents=True, exist_ok=True)
-        with self.database.with_name(f"{self.database.name}.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        file = lock(self.database.with_name(f"{self.database.name}.lock"), wait=True)
+        assert file is not None
+        with file:
             yield
 
     def experiment(self, name: str) -> str:

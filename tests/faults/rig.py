@@ -36,8 +36,9 @@ from disk.config import Config
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.loop import Training
 from disk.learning.signals import Stopping
-from disk.storage.checkpoint import Lease, Pace
+from disk.storage.checkpoint import Pace
 from disk.storage.layout import evaluate, measure, read_runs, train_run
+from disk.storage.lock import Lease
 
 torch.set_num_threads(1)
 for _slow in ("code_hash", "commit"):  # half of a tiny run's time

@@ -1,10 +1,8 @@
 """The configuration, checked before anything is planned, and the functions that rules ask it with."""
 
-import fcntl
 import json
 import os
 import shlex
-import socket
 import sys
 from pathlib import Path
 
@@ -73,29 +71,6 @@ def check_worlds():
             raise WorkflowError(f"environments.{env}: {error}")
 
 
-def forget_dead_controllers():
-    """Remove the locks that a killed Snakemake left behind, so that the same command goes on.
-
-    A controller holds a lock of the kernel's for as long as it lives, shared with others. Whoever gets
-    it for itself is alone, and Snakemake's own lock files, if there are any, belong to the dead.
-    """
-    folder = Path(".snakemake/locks")
-    folder.mkdir(parents=True, exist_ok=True)
-    alive = (folder / "alive").open("a+")  # NFS wants it readable for a shared lock
-    try:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in [*folder.glob("[0-9]*.lock"), *folder.glob("alive-*")]:
-            left.unlink()
-    except BlockingIOError:
-        pass  # another controller is at work: Snakemake's locks decide what this one may do
-    fcntl.flock(alive, fcntl.LOCK_SH)
-    # One of its own too, by which a trainer knows that it is orphaned, even when a later controller is at work.
-    own = (folder / f"alive-{socket.gethostname()}-{os.getpid()}").open("a+")
-    fcntl.flock(own, fcntl.LOCK_EX)
-    os.environ.update(DISK_CONTROLLER=os.path.abspath(own.name))
-    return alive, own
-
-
 def claim_results():
     """Refuse results that a Snakemake of another directory is at work on."""
     try:
@@ -105,7 +80,9 @@ def claim_results():
 
 
 if workflow.is_main_process and not workflow.dryrun:
-    ALIVE, CLAIM = forget_dead_controllers(), claim_results()
+    # Locks that the kernel frees when this Snakemake ends. The next one then removes what a killed one left behind.
+    ALIVE = disk.storage.lock.stay_alive(Path(".snakemake/locks"))
+    CLAIM = claim_results()
 if workflow.is_main_process:
     check_worlds()
 
