@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from disk.config import JointJob, Runtime, SkillJob
 from disk.config.environments import World
-from disk.config.settings import Dads, Diayn, Metra
+from disk.config.settings import Dads, Diayn, Measured, Metra
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
@@ -95,6 +95,8 @@ def expected_seconds(job: SkillJob | JointJob, size: Size) -> float:
         return START_SECONDS
     skills = job.skill if isinstance(job, SkillJob) else 0
     looked_at = job.objective.past_states * (1 + skills) if isinstance(job, SkillJob) else 0  # for 𝒯
+    if isinstance(job.normaliser, Measured) and not skills:  # later skills of a chain take over the first one's
+        looked_at += job.normaliser.steps
     updates, model_updates = _updates_per_step(job)
     update = updates * _update_seconds(job, size) + model_updates * _model_seconds(job, size)
     return START_SECONDS + looked_at * size.step_seconds + job.steps * (STEP_SECONDS + size.step_seconds + update)

@@ -11,8 +11,17 @@ from typing import Literal
 
 import numpy as np
 
-STREAMS = {"learner": 0, "episode": 1, "visits": 2, "evaluation": 3, "schedule": 4, "objective": 5, "latent": 6}
-Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent"]
+STREAMS = {
+    "learner": 0,
+    "episode": 1,
+    "visits": 2,
+    "evaluation": 3,
+    "schedule": 4,
+    "objective": 5,
+    "latent": 6,
+    "normaliser": 9,
+}
+Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser"]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

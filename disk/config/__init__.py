@@ -25,9 +25,11 @@ from disk.config.settings import (
     Dads,
     Diayn,
     Evaluation,
+    Given,
     Hierarchy,
     Incremental,
     Iteration,
+    Measured,
     Metra,
     Model,
     Name,
@@ -55,11 +57,13 @@ __all__ = [
     "Evaluation",
     "EvaluationJob",
     "Evolution",
+    "Given",
     "Hierarchy",
     "HierarchyJob",
     "Incremental",
     "Iteration",
     "JointJob",
+    "Measured",
     "Method",
     "Metra",
     "Model",
@@ -98,6 +102,7 @@ class Config(Model):
     metra: Metra
     curriculum: Curriculum
     adaptive: Adaptive
+    normaliser: Measured
     evaluation: Evaluation
     hierarchy: Hierarchy
     tracking: Tracking
@@ -167,6 +172,10 @@ class Config(Model):
         world, steps = self.environments[env].world(), self.methods[method].sigma_steps
         return changed(world, {} if steps is None else {"sigma_steps": steps}, f"methods.{method} in {env}")
 
+    def normaliser_of(self, env: str, method: str) -> Measured | Given | None:
+        """How a method's observations are normalised in an environment; null: not at all."""
+        return (self.environments[env].normaliser or self.normaliser) if self.methods[method].normalise else None
+
     def environment(self, name: str) -> Environment:
         return self.environments[known(self.environments, name, "environment")]
 
@@ -206,6 +215,7 @@ class Config(Model):
             replay_keep=row.replay_keep if inherits else None,
             warm=None if first else row.warm,
             adaptive=self.adaptive if row.adaptive else None,
+            normaliser=self.normaliser_of(env, method),
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
@@ -294,6 +304,7 @@ class Config(Model):
                 "curriculum": curriculum if row.schedule == "curriculum" else None,
                 "replay_capacity": row.replay_capacity or environment.replay_capacity,
                 "snapshots": environment.snapshots or None,
+                "normaliser": self.normaliser_of(env, method),
             }
         return JointJob(
             env=env,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from disk.config.settings import Model, Name
+from disk.config.settings import Given, Model, Name
 
 
 class Coordinates(Model):
@@ -159,6 +159,8 @@ class Environment(World):
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
     snapshots: list[PositiveInt] = []
     """Steps after which methods that learn all skills together keep them as they are then, ascending."""
+    normaliser: Given | None = None
+    """Mean and deviation of observations, for methods with `normalise`. Null: they are measured."""
     downstream: Downstream = Downstream()
     """How skills are put to work; without env and size they are not."""
 

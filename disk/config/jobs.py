@@ -11,7 +11,18 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from disk.config.environments import World
-from disk.config.settings import Adaptive, Curriculum, Incremental, Model, Name, ObjectiveSettings, Sac, Share
+from disk.settings import (
+    Adaptive,
+    Curriculum,
+    Given,
+    Incremental,
+    Measured,
+    Model,
+    Name,
+    ObjectiveSettings,
+    Sac,
+    Share,
+)
 
 
 class EvaluationJob(Model):
@@ -47,6 +58,8 @@ class SkillJob(Model):
     """Which earlier skill's policy it starts from; null: none."""
     adaptive: Adaptive | None = None
     """When it ends before its steps are used; null: never."""
+    normaliser: Measured | Given | None = None
+    """How observations are normalised; null: not at all."""
     code: str | None = None
 
 
@@ -66,6 +79,8 @@ class JointJob(Model):
     replay_capacity: PositiveInt | None = None
     """Of each policy's replay."""
     snapshots: list[PositiveInt] | None = None
+    normaliser: Measured | Given | None = None
+    """How observations are normalised; null: not at all."""
     code: str | None = None
 
 

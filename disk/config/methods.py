@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from disk.config.settings import Model, Name, Share
 
@@ -57,6 +57,9 @@ class Method(Model):
     sigma_steps: PositiveInt | None = None
     """Steps that the velocity which is σ is taken over, in place of the environment's. Null: the environment's."""
 
+    normalise: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
+    """Normalise observations in training by a fixed mean and deviation. Saved skills see raw ones. Null: do not."""
+
     @property
     def incremental(self) -> bool:
         return self.schedule == "incremental"
@@ -82,6 +85,8 @@ class Method(Model):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
+        if self.objective == "none" and self.normalise:
+            raise ValueError("objective none learns nothing: leave out normalise")
         if self.schedule == "curriculum" and self.objective != "diayn":
             raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
         if self.schedule != "curriculum" and self.curriculum:

@@ -40,6 +40,11 @@ def method(config: Config, name: str) -> None:
             raise ValueError(
                 f"methods.{name}.fork.from: {row.fork.parent!r}: expected a chain that is no fork: {known}"
             )
+        if parent.normalise != row.normalise:
+            raise ValueError(
+                f"methods.{name}.normalise: {row.normalise}: expected {parent.normalise}, as {row.fork.parent} has it: "
+                "a fork inherits its transitions"
+            )
     sac = changed(config.sac, row.sac, f"methods.{name}.sac")
     levels = {"sac": sac} | {
         f"sac_in.{env}": changed(sac, own, f"methods.{name}.sac_in.{env}") for env, own in row.sac_in.items()

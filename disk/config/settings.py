@@ -198,6 +198,10 @@ class Dads(Model):
     """Importance weights of the dynamics' loss are clipped to this and its inverse."""
     momentum: Annotated[float, Field(gt=0.0, le=1.0)]
     """Share of a batch's mean and variance that the running ones take over, by which targets are normalised."""
+    target: Literal["velocity"] | None = None
+    """`velocity`: q predicts σ itself, the change divided by the step's length. Null: the change, as officially."""
+    statistics: Literal["seed_steps"] | None = None
+    """`seed_steps`: the running mean and variance start from the seed steps' data. Null: they start at 0 and 1."""
 
 
 class Metra(Model):
@@ -213,6 +217,30 @@ class Metra(Model):
     """The dual variable at the start."""
     slack: NonNegativeFloat
     """How much a step that is shorter than 1 counts at most."""
+    relabel: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the policy's replayed transitions that get another latent from the prior. Null: none."""
+
+
+class Measured(Model):
+    """How the mean and the deviation are found by which a method with `normalise` divides its observations."""
+
+    steps: PositiveInt
+    """Steps with uniformly random actions before training, outside the budget."""
+    floor: PositiveFloat
+    """Smallest deviation; a number that hardly changes is not blown up."""
+
+
+class Given(Model):
+    """A mean and a deviation for each number of the observation and, behind them, of the position."""
+
+    mean: Annotated[list[float], Field(min_length=1)]
+    deviation: Annotated[list[PositiveFloat], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Given:
+        if len(self.mean) != len(self.deviation):
+            raise ValueError(f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}")
+        return self
 
 
 ObjectiveSettings = Incremental | Diayn | Dads | Metra

@@ -113,6 +113,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "steps": parts.steps,
         **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         "collected_steps": collected + parts.collected,
+        **_normalised(parts),
         **provenance(job),
         "stamp": stamp,
         "inputs": inputs,
@@ -123,12 +124,17 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     save_stats(out / "stats.json", stats)  # last: where it is, the others are
 
 
+def _normalised(parts: Parts) -> dict[str, Any]:
+    return {} if parts.normaliser is None else {"normaliser": parts.normaliser.about()}
+
+
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
     """Skills that were learned together, and what is to be known of them and of their snapshots."""
     parts.skills().save(out / FILE)
     save_text(out / "progress.csv", progress.text())
     stats = {
         "steps": job.steps,
+        **_normalised(parts),
         **provenance(job),
         "stamp": stamp,
         "checksums": {name: checksum(out / name) for name in (FILE, *snapshots)},

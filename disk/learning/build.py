@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
 from disk.learning.artefacts import describe, read_visits
 from disk.learning.convergence import Settling
+from disk.learning.normaliser import Normaliser, prepare
+from disk.learning.normaliser import read as read_normaliser
 from disk.learning.objectives import Objective
 from disk.learning.objectives.dads import DadsObjective
 from disk.learning.objectives.diayn import DiaynObjective
@@ -26,7 +28,7 @@ from disk.learning.replay import Batch, Columns, Replay, inherit
 from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import Skills, bundle, gather, load
+from disk.skills import Skills, bundle, gather, load, shown
 from disk.storage.manifest import read_stats
 
 
@@ -61,6 +63,10 @@ class Parts:
     """Steps outside the budget, for 𝒯."""
     settling: Settling | None = None
     """What tells that a skill has converged; None: it takes all its steps."""
+    normaliser: Normaliser | None = None
+    """By which observations are normalised; None: they are raw."""
+    relabel: float | None = None
+    """Share of the policy's transitions that get another latent from the prior; None: none."""
 
     @property
     def shared(self) -> bool:
@@ -84,10 +90,16 @@ class Parts:
         """What the replay knows a skill by."""
         return skill if self.prior is None else latent
 
+    def seen(self, obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
+        """What the agent and the replay see of a state."""
+        raw = shown(self.meta, obs, info)
+        return raw if self.normaliser is None else self.normaliser(raw)
+
     def skills(self) -> Skills:
-        """The skills as they are now."""
+        """The skills as they are now. They act on raw observations."""
         which = [self.agent_of(skill) for skill in range(len(self.latents))]
-        return gather([agent.actor for agent in self.agents], torch.tensor(which), self.latents.cpu(), self.meta)
+        skills = gather([agent.actor for agent in self.agents], torch.tensor(which), self.latents.cpu(), self.meta)
+        return skills if self.normaliser is None else self.normaliser.fold(skills)
 
     def sample(self, agent: int) -> Batch:
         """A batch from one agent's replay."""
@@ -102,6 +114,17 @@ class Parts:
         parts = [replay.sample(share, self.agents[agent].generator).rows for replay in filled]
         return Batch(torch.cat(parts), drawn.columns)
 
+    def relabelled(self, batch: Batch) -> Batch:
+        """The policy's batch: a share of its transitions with other latents than those they were taken under."""
+        if self.relabel is None or self.prior is None:
+            return batch
+        generator, count = self.agents[0].generator, len(batch.rows)
+        others = torch.rand(count, 1, generator=generator, device=generator.device) < self.relabel
+        latents = torch.where(others, self.prior.draw(count, generator), batch.label)
+        rows = batch.rows.clone()
+        rows[:, batch.columns.parts["label"]] = latents
+        return Batch(rows, batch.columns)
+
     def as_seen(self, batch: Batch) -> Batch:
         """A batch as the policy sees it: a shared one is told the skill."""
         if self.prior is not None:
@@ -115,8 +138,11 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     env = make(job.world, start)
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
     agent = _agent(job, columns.obs, columns.action, job.skill, device)
+    meta = {**describe(env, job), "skill": job.skill}
+    normaliser = _normaliser(job, earlier, meta)
     if job.warm is not None:
-        agent.actor.load_state_dict(load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict())
+        model = load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict()
+        agent.actor.load_state_dict(model if normaliser is None else normaliser.unfolded(model))
     objective, collected = _incremental(job, earlier, env, agent.generator, device)
     replay = _replay(job, earlier, columns, agent.generator, device)
     return Parts(
@@ -130,12 +156,22 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         replays=[replay],
         objective=objective,
         schedule=One(job.skill),
-        meta={**describe(env, job), "skill": job.skill},
+        meta=meta,
         latents=torch.zeros(1, 0, device=device),
         inherited=[replay.added],
         collected=collected,
+        normaliser=normaliser,
         settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
     )
+
+
+def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any]) -> Normaliser | None:
+    """The chain's one normaliser: the first skill's, since later ones inherit its transitions."""
+    if job.normaliser is None:
+        return None
+    if earlier:
+        return read_normaliser(read_stats(earlier[-1]), earlier[-1])
+    return prepare(job.normaliser, job.world, job.seed, meta)
 
 
 def _incremental(
@@ -227,6 +263,8 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         inherited=[0 for _ in policies],
         prior=prior,
         snapshots=job.snapshots or [],
+        normaliser=None if job.normaliser is None else prepare(job.normaliser, job.world, job.seed, meta),
+        relabel=settings.relabel if isinstance(settings, Metra) else None,
     )
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from disk.envs import Projected
 from disk.learning.progress import must_be_finite
 from disk.seeds import seed_of
-from disk.skills import shown
 
 if TYPE_CHECKING:
     from disk.learning.build import Parts
@@ -64,7 +63,7 @@ class Lane:
         self.skill, self.length = parts.schedule.next(self.turn, episode), 0
         self.latent = parts.latent(self.skill, episode)
         obs, info = self.env.reset(seed=seed_of("episode", parts.seed, self.skill, episode))
-        self.obs = shown(parts.meta, obs, info)
+        self.obs = parts.seen(obs, info)
         must_be_finite("first observation", self.obs, step)
         return self.obs
 
@@ -82,7 +81,7 @@ class Lane:
         assert self.outcome is not None
         obs, _, terminated, truncated, info = self.outcome()
         self.action = self.outcome = None
-        self.obs, self.length = shown(parts.meta, obs, info), self.length + 1
+        self.obs, self.length = parts.seen(obs, info), self.length + 1
         must_be_finite("observation", self.obs, step)
         must_be_finite("sigma", info["sigma"], step)
         return Transition(before, action, self.obs, info["sigma"], terminated, truncated, self.origin)
@@ -102,5 +101,5 @@ class Lane:
         for step, action in zip(steps, actions, strict=True):
             self.env.at(step)
             obs, _, _, _, info = self.env.step(self.env.to_native(action))
-            self.obs = shown(parts.meta, obs, info)
+            self.obs = parts.seen(obs, info)
         self.length = length

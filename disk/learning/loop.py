@@ -138,6 +138,7 @@ class Training:
                 if of_model:
                     metrics |= objective.update(partial(parts.sample_all, batch, index))
                 if of_policy:
+                    batch = parts.relabelled(batch)
                     reward, terms = objective.reward(batch, progress=parts.progress(self.step))
                     metrics |= terms
                     metrics |= agent.update(parts.as_seen(batch), reward)
@@ -227,6 +228,8 @@ class Training:
         parts.schedule.load_state(_part(tensors, "schedule"))
         if parts.settling:
             parts.settling.load_state(_part(tensors, "settling"))
+        if parts.normaliser:
+            parts.normaliser.load_state(_part(tensors, "normaliser"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for lane, (episode, _) in zip(self.lanes, meta["lanes"], strict=True):
             lane.episode = episode
@@ -239,6 +242,8 @@ class Training:
         named = {"objective": parts.objective.state(), "schedule": parts.schedule.state(), "progress": curve}
         if parts.settling:
             named["settling"] = parts.settling.state()
+        if parts.normaliser:
+            named["normaliser"] = parts.normaliser.state()
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()

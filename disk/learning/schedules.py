@@ -134,6 +134,13 @@ class Prior:
         """The latents that stand for the continuum, (count, size): drawn once, the same in every run."""
         return torch.from_numpy(self._draw(seed_of("latent", 0, 0), count))
 
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Latents for relabelled transitions, (count, size), from a stream that a checkpoint keeps."""
+        shape, device = (count, self.size), generator.device
+        if self.shape == "cube":
+            return 2.0 * torch.rand(shape, generator=generator, device=device) - 1.0
+        return torch.nn.functional.normalize(torch.randn(shape, generator=generator, device=device), dim=1)
+
     def _draw(self, seed: int, count: int) -> np.ndarray:
         random, shape = np.random.default_rng(seed), (count, self.size)
         if self.shape == "cube":

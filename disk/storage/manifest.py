@@ -45,6 +45,8 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         means = [stats["mean_consistency"], stats["mean_diversity"]]
         if job.objective.normaliser and "paid" not in stats:
             raise ArtefactError(f"{folder}/stats.json: has no `paid`, which normaliser `released` takes α and β from")
+        if job.normaliser is not None:
+            found["normaliser"] = json.dumps(stats.get("normaliser"))
         found["before"] = json.dumps([*means, stats["paid"]] if job.objective.normaliser else means)
     return found
 
@@ -67,7 +69,7 @@ def same_chain(job: SkillJob, earlier: Sequence[Path], run: Path) -> None:
 def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
     """Settings that all skills of a chain have in common; the first one lacks those about earlier skills."""
     first = job.get("skill") == 0
-    names = ("sac", "replay_capacity", "adaptive", "code", *(() if first else ("replay_keep", "warm")))
+    names = ("sac", "replay_capacity", "adaptive", "code", "normaliser", *(() if first else ("replay_keep", "warm")))
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
     of_all = (
         FIRST_OBJECTIVE if first else objective.keys() - {"objective.second_beta"}

@@ -23,6 +23,8 @@ from disk.networks import MLP
 
 EPSILON = 1e-3
 """Added to the variance of Δ when it is normalised: the official implementation's, which is TensorFlow's."""
+FIRST_BATCHES = 16
+"""Batches of the seed steps that the running mean and variance may start from."""
 MOST = 50.0
 """Differences of log-likelihoods are clipped here."""
 
@@ -38,7 +40,9 @@ class DadsObjective:
         device: torch.device,
     ) -> None:
         """σ times `dt` is Δ; `log_prob` says how likely the policy as it is now takes a batch's actions (B,)."""
-        self.config, self.dt, self.log_prob, self.latent_size = config, dt, log_prob, columns.label
+        self.config, self.log_prob, self.latent_size = config, log_prob, columns.label
+        self.unit = 1.0 if config.target == "velocity" else dt
+        """σ times this is what q predicts."""
         outputs = config.components * (1 + columns.sigma)
         initial = torch.Generator().manual_seed(seed)
         self.dynamics = MLP([columns.label, *config.hidden, outputs], generator=initial).to(device)
@@ -48,7 +52,13 @@ class DadsObjective:
 
     def observe(self, skill: int, sigma: np.ndarray) -> None: ...
 
-    def start(self, sample: Callable[[], Batch]) -> None: ...
+    def start(self, sample: Callable[[], Batch]) -> None:
+        """Before the policy's first update: the replay holds the seed steps."""
+        if self.config.statistics is None:
+            return
+        drawn = torch.cat([sample().sigma for _ in range(FIRST_BATCHES)]) * self.unit
+        self.mean.copy_(drawn.mean(dim=0))
+        self.variance.copy_(drawn.var(dim=0))
 
     def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
         batch = sample()
@@ -80,7 +90,7 @@ class DadsObjective:
         return reward, {"reward/mean": reward.mean()}
 
     def _normalised(self, batch: Batch, training: bool) -> Tensor:  # (B, D)
-        change = batch.sigma * self.dt
+        change = batch.sigma * self.unit
         return F.batch_norm(change, self.mean, self.variance, None, None, training, self.config.momentum, EPSILON)
 
     def _log_likelihood(self, outputs: Tensor, target: Tensor) -> Tensor:
