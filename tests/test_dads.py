@@ -154,6 +154,75 @@ def test_it_goes_on_from_its_state():
     assert all(torch.equal(value, other.state()[name]) for name, value in one.state().items())
 
 
+def test_a_mixture_by_hand():
+    """Weights 1/4 and 3/4, means (0, 0) and (1, 0): at (1, 0) it is log(e^-0.5 / 4 + 3 / 4) = -0.103548."""
+    outputs = torch.tensor([[0.0, math.log(3.0), 0.0, 0.0, 1.0, 0.0]])
+    found = objective(components=2)._log_likelihood(outputs, torch.tensor([[1.0, 0.0]]))
+    assert found.tolist() == pytest.approx([-0.103548], abs=1e-5)
+
+
+def test_the_loss_of_the_dynamics_by_hand():
+    """One Gaussian at 0, two transitions whose normalised Δ is ±1 / √(1 + ε) in the first number.
+
+    Each has log q = -0.5 / 1.001 = -0.4995005; with weights 4 and 0.5 the loss is (4 + 0.5) / 2 · 0.4995005 = 1.123876.
+    """
+    found = objective(lambda given: given.origin[:, -1] + torch.tensor([4.0, 0.5]).log(), hidden=[], components=1)
+    with torch.no_grad():
+        found.dynamics.weights[0].zero_()
+    given = batch(2, torch.zeros(2, 2), sigma=torch.tensor([[2.0, 0.0], [-2.0, 0.0]]))  # Δ = ±1 with dt 0.5
+    metrics = found.update(lambda: given)
+    assert float(metrics["train/dynamics_loss"]) == pytest.approx(1.123876, abs=1e-5)
+    assert float(metrics["train/importance_weight"]) == pytest.approx(2.25)
+
+
+# ---------------------------------------------------------------- scaled
+
+
+SCALED = {"target": "velocity", "statistics": "seed_steps"}
+
+
+def test_started_statistics_by_hand():
+    """σ is 1 or 3 in the first number: mean 2, variance 32 / 31 over 16 batches of two.
+
+    3 is then normalised to 1 / √(32/31 + 0.001) = 0.983775, whatever the length of a step.
+    """
+    found, given = objective(dt=0.008, **SCALED), batch(2, sigma=torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
+    found.start(lambda: given)
+    assert found.mean.tolist() == [2.0, 0.0]
+    assert found.variance.tolist() == pytest.approx([32 / 31, 0.0])
+    assert found._normalised(given, training=False)[1].tolist() == pytest.approx([0.983775, 0.0], abs=1e-5)
+    faithful = objective(dt=0.008)
+    faithful.start(lambda: given)
+    assert (faithful.mean.tolist(), faithful.variance.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+
+
+def test_where_steps_are_short_the_scaled_reward_leaves_zero_and_the_faithful_one_cannot():
+    """Hopper's step of 0.008 s at up to 0.7 m/s: Δ² is at most 3e-5, and ε is 1e-3."""
+    faithful, scaled = objective(dt=0.008), objective(dt=0.008, **SCALED)
+
+    def moving(count: int) -> Batch:
+        z = 2.0 * torch.rand(count, 2) - 1.0
+        return batch(count, z, sigma=0.7 * z)
+
+    for found in (faithful, scaled):
+        found.start(lambda: moving(128))
+        for _ in range(400):
+            found.update(lambda: moving(128))
+    given = moving(1000)
+    assert abs(float(information(faithful, given).mean())) < 0.05
+    assert float(information(scaled, given).mean()) > 0.5
+
+
+def test_the_scaled_row_has_the_updates_of_disk():
+    config = tiny_config()
+    job, disk = config.joint_job("point", "dads_scaled", 0), config.sac_of("point", "disk")
+    assert job.sac.iteration is None
+    for name in ("hidden", "batch_size", "updates_per_step", "temperature", "seed_steps", "actor_every"):
+        assert getattr(job.sac, name) == getattr(disk, name), name
+    assert job.replay_capacity == config.environment("point").replay_capacity
+    assert "target" not in config.dads.canonical()
+
+
 # ---------------------------------------------------------------- the row
 
 

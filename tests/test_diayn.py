@@ -49,6 +49,15 @@ def test_the_reward_by_hand():
     assert found.certainty(batch([0, 0, 3, 3])) == pytest.approx(0.25)
 
 
+def test_the_loss_of_the_discriminator_by_hand():
+    """-(ln 0.1 + ln 0.2 + ln 0.3 + ln 0.4) / 4 = 1.508072; it guesses the last skill, which is right once in four."""
+    found = objective()
+    set_logits(found, [0.0, math.log(2.0), math.log(3.0), math.log(4.0)])
+    metrics = found.update(lambda: batch([0, 1, 2, 3]))
+    assert float(metrics["train/discriminator_loss"]) == pytest.approx(1.508072, abs=1e-5)
+    assert float(metrics["train/discriminator_accuracy"]) == 0.25
+
+
 def test_a_discriminator_that_knows_nothing_pays_nothing():
     found = objective()
     set_logits(found, [5.0] * SKILLS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,39 @@ def test_the_dual_variable_grows_while_steps_are_too_long_and_shrinks_while_they
         after = float(found.update(lambda: steps(64))["train/dual"])
         assert (after > 30.0) == grows
         assert after != 30.0
+
+
+def test_two_steps_of_phi_and_the_dual_variable_by_hand():
+    """φ of the last two numbers, doubled; Δ = (0.5, 0.25), so φ(s') - φ(s) = (1, 0.5) and z = (0.6, 0.8).
+
+    Squared length 1.25, so the constraint is missed by 0.25 and the loss is -(0.6 + 0.4 - 30 · 0.25) = 6.5. By the
+    difference its gradient is -z + 60 (1, 0.5) = (59.4, 29.2): all four weights that see Δ fall by Adam's first step,
+    the learning rate 0.003, and log λ, whose gradient is -0.25, grows by it. Then the difference is (0.99775, 0.49775),
+    its squared length 1.24326, and Adam's second step of log λ is 0.003 · 0.24645 / 0.24665 = 0.0029976.
+    """
+    found = objective(hidden=[])
+    with torch.no_grad():
+        found.encoder.weights[0].copy_(torch.tensor([[[0.0, 0.0], [0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]]))
+    given = batch(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.5, 0.25]]), torch.tensor([[0.6, 0.8]]))
+    first = {name: float(value) for name, value in found.update(lambda: given).items()}
+    assert first["train/squared_length"] == pytest.approx(1.25, rel=1e-6)
+    assert first["train/dual"] == pytest.approx(30.0 * math.exp(0.003), rel=1e-6)
+    expected = [[0.0, 0.0], [0.0, 0.0], [1.997, -0.003], [-0.003, 1.997]]
+    assert found.encoder.weights[0][0].tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
+    second = {name: float(value) for name, value in found.update(lambda: given).items()}
+    assert second["train/squared_length"] == pytest.approx(1.24326, abs=1e-5)
+    assert second["train/dual"] == pytest.approx(30.18047, abs=1e-4)
+
+
+def test_a_short_step_by_hand():
+    """Squared length 0.05: the slack, 0.001, is all that counts. φ learns from z alone, log λ falls by 0.003."""
+    found = objective(hidden=[])
+    with torch.no_grad():
+        found.encoder.weights[0].copy_(torch.tensor([[[0.0, 0.0], [0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]]))
+    given = batch(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.1, 0.05]]), torch.tensor([[0.6, -0.8]]))
+    assert float(found.update(lambda: given)["train/dual"]) == pytest.approx(30.0 * math.exp(-0.003), rel=1e-6)
+    expected = [[0.0, 0.0], [0.0, 0.0], [2.003, -0.003], [0.003, 1.997]]  # towards z in each of the two columns
+    assert found.encoder.weights[0][0].tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 def test_the_constraint_holds_on_average_after_training_and_the_space_is_used():
@@ -142,3 +176,54 @@ def test_files_of_other_methods_do_not_speak_of_it(tmp_path: Path):
     config = config_of()
     learn_jointly(config.joint_job("point", "random", 0), tmp_path, config.runtime)
     assert "sees_position" not in load(tmp_path).meta
+
+
+def test_the_row_is_as_its_authors_run_it():
+    from disk import config
+
+    paper = config.load()
+    sac, row = paper.sac_of("halfcheetah", "metra"), paper.method("metra")
+    assert row.normalise is True
+    assert [sac.target_momentum, sac.target_every, sac.actor_every, sac.batch_size] == [0.005, 1, 1, 256]
+    assert [sac.entropy_per_action, sac.seed_steps] == [-0.5, 10_000]
+    assert joint_parts(config_of().joint_job("point", "metra", 0), CPU).agents[0].target_entropy == -2.0
+    assert paper.joint_job("point", "metra_raw", 0).normaliser is None
+
+
+# ---------------------------------------------------------------- relabelling
+
+
+def relabelling(share: float | None) -> Config:
+    return tiny_config({"metra": {**SMALL, "relabel": share}, "normaliser": {"steps": 100}})
+
+
+def test_other_latents_come_from_the_prior_and_nothing_else_changes():
+    parts = joint_parts(relabelling(0.5).joint_job("point", "metra", 0), CPU)
+    given = Batch(torch.randn(4000, parts.replays[0].columns.width), parts.replays[0].columns)
+    before = given.rows.clone()
+    found = parts.relabelled(given)
+    other = (found.label != given.label).any(dim=1)
+    assert 0.45 < float(other.float().mean()) < 0.55
+    drawn = found.label[other]
+    assert torch.allclose(drawn.norm(dim=1), torch.ones(len(drawn)), atol=1e-5)
+    assert float(drawn.mean(0).abs().max()) < 0.1
+    assert torch.equal(given.rows, before), "φ learns from the latents that acted"
+    label = given.columns.parts["label"]
+    assert torch.equal(found.rows[:, : label.start], before[:, : label.start])
+    assert torch.equal(parts.as_seen(found).obs[:, -2:], found.label), "the policy is told the other latent"
+
+
+def test_without_the_option_nothing_is_drawn():
+    parts = joint_parts(relabelling(None).joint_job("point", "metra", 0), CPU)
+    given = Batch(torch.randn(4, parts.replays[0].columns.width), parts.replays[0].columns)
+    before = parts.agents[0].generator.get_state()
+    assert parts.relabelled(given) is given
+    assert torch.equal(parts.agents[0].generator.get_state(), before)
+    assert "relabel" not in relabelling(None).joint_job("point", "metra", 0).canonical()
+
+
+def test_relabelled_transitions_change_what_is_learned(tmp_path: Path, run: Path):
+    config = relabelling(0.5)
+    learn_jointly(config.joint_job("point", "metra", 0), tmp_path, config.runtime)
+    one, other = load(tmp_path).actor.state_dict(), load(run).actor.state_dict()
+    assert not any(torch.equal(value, other[name]) for name, value in one.items())

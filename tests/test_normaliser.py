@@ -152,21 +152,22 @@ def test_a_warm_start_is_unfolded(tmp_path: Path):
     assert parts.skills().mode(raw) == pytest.approx(saved.mode(raw), abs=1e-5)
 
 
-@pytest.mark.parametrize("calls", [3, 9])
-def test_a_killed_run_leaves_the_same_bytes(calls: int, tmp_path: Path):
+@pytest.mark.parametrize(("method", "calls"), [("metra", 3), ("metra", 9), ("metra_relabel", 9), ("dads_scaled", 9)])
+def test_a_killed_run_leaves_the_same_bytes(method: str, calls: int, tmp_path: Path):
     """SIGKILL in the middle of a save, and once more from what it left."""
     import os
 
     config = config_of(runtime={"checkpoint_minutes": 0.001})
-    job, names = config.joint_job("point", "metra", 0), ("skills.safetensors",)
+    job, names = config.joint_job("point", method, 0), ("skills.safetensors",)
     learn_jointly(job, tmp_path / "whole", config.runtime)
     _, status = os.waitpid(deadly_child(calls, lambda: learn_jointly(job, tmp_path / "killed", config.runtime)), 0)
     assert os.WIFSIGNALED(status)
     learn_jointly(job, tmp_path / "killed", config.runtime)
     assert fingerprint(tmp_path / "killed", names) == fingerprint(tmp_path / "whole", names)
     stats = [json.loads((tmp_path / name / "stats.json").read_text()) for name in ("whole", "killed")]
-    assert stats[0]["normaliser"] == stats[1]["normaliser"]
-    assert stats[0]["normaliser"]["steps"] == 500
+    assert stats[0].get("normaliser") == stats[1].get("normaliser")
+    if method != "dads_scaled":
+        assert stats[0]["normaliser"]["steps"] == 500
 
 
 def test_a_resumed_training_goes_on_with_the_normaliser_of_its_checkpoint(tmp_path: Path):
