@@ -240,12 +240,15 @@ def _train_joint(arguments: argparse.Namespace) -> None:
 
 def _train_hierarchy(arguments: argparse.Namespace) -> None:
     from disk.config.jobs import HierarchyJob
-    from disk.downstream.run import learn_hierarchy
 
-    _configure_torch(arguments.threads)
-    runtime, _ = _settings()
+    runtime, tracking = _settings()
     job = HierarchyJob.model_validate_json(arguments.job)
-    learn_hierarchy(job, arguments.skills, arguments.out, runtime)
+    if job.sac is None:  # PPO's networks are small, and skills act in NumPy: a place on a GPU would stay empty
+        runtime = runtime.model_copy(update={"device": "cpu"})
+    with _equipped(runtime, arguments.threads), _mirrored(arguments.out, tracking):
+        from disk.downstream.run import learn_hierarchy
+
+        learn_hierarchy(job, arguments.skills, arguments.out, runtime)
 
 
 def _bundle(arguments: argparse.Namespace) -> None:

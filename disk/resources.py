@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from disk.config import JointJob, Runtime, SkillJob
+from disk.config import HierarchyJob, JointJob, Runtime, SkillJob
 from disk.config.environments import World
-from disk.config.settings import Dads, Diayn, Measured, Metra
+from disk.config.settings import Dads, Diayn, Measured, Metra, Sac
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
@@ -36,6 +36,13 @@ STEP_SECONDS = 0.15e-3
 """A step of a world that costs nothing: acting, storing, the curve."""
 SUBSTEP_SECONDS = 7.6e-6
 """A step of the simulator, for each degree of freedom."""
+
+
+DECISION_SECONDS = 2.2e-3
+"""A decision of PPO, its share of an iteration's updates, and the curve."""
+PPO_MB = 350.0
+"""Stable-Baselines3, and PPO's networks and rollout."""
+Job = SkillJob | JointJob | HierarchyJob
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,17 @@ def _size_of(world: str) -> Size:
     return size
 
 
-def expected_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, cuda: bool = False) -> float:
+def steps_of(job: Job) -> int:
+    """Environment steps of a training."""
+    return job.decisions * job.steps if isinstance(job, HierarchyJob) else job.steps or 0
+
+
+def expected_mb(job: Job, earlier: list[int], size: Size, cuda: bool = False) -> float:
     """Memory that a training comes to, given the steps of the skills whose transitions it starts with."""
+    if isinstance(job, HierarchyJob) and job.sac is None:
+        return PROCESS_MB + PPO_MB
     row = 4 * (2 * size.observation + size.action + size.sigma + 4)  # bytes of a transition, with a label
-    own = job.steps or 0
+    own = steps_of(job)
     held = min(job.replay_capacity or 0, own + sum(earlier))
     # A skill's own transitions are written as one file at the end, with three to four copies on the way.
     passing = max([3.8 * own if isinstance(job, SkillJob) else 0.0, *map(float, earlier)])
@@ -82,49 +96,61 @@ def expected_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, cuda: 
     return PROCESS_MB + CUDA_MB * cuda + row * (held + passing) / 1e6 + policies * _policy_mb(job, size)
 
 
-def _policy_mb(job: SkillJob | JointJob, size: Size) -> float:
+def _policy_mb(job: Job, size: Size) -> float:
     """Weights, moments, targets and what an update's gradients go through."""
-    widths = [size.observation + size.action, *job.sac.hidden, 1]
+    sac = _sac(job)
+    widths = [size.observation + size.action, *sac.hidden, 1]
     weights = _products(widths)
-    return 4 * (20 * weights + 30 * job.sac.batch_size * sum(widths)) / 1e6
+    return 4 * (20 * weights + 30 * sac.batch_size * sum(widths)) / 1e6
 
 
-def expected_seconds(job: SkillJob | JointJob, size: Size) -> float:
+def expected_seconds(job: Job, size: Size) -> float:
     """Time that a training takes on one core."""
-    if not job.steps:
+    steps = steps_of(job)
+    if not steps:
         return START_SECONDS
+    if isinstance(job, HierarchyJob) and job.sac is None:
+        return START_SECONDS + steps * (STEP_SECONDS + size.step_seconds) + job.decisions * DECISION_SECONDS
     skills = job.skill if isinstance(job, SkillJob) else 0
     looked_at = job.objective.past_states * (1 + skills) if isinstance(job, SkillJob) else 0  # for 𝒯
-    if isinstance(job.normaliser, Measured) and not skills:  # later skills of a chain take over the first one's
-        looked_at += job.normaliser.steps
+    normaliser = None if isinstance(job, HierarchyJob) else job.normaliser
+    if isinstance(normaliser, Measured) and not skills:  # later skills of a chain take over the first one's
+        looked_at += normaliser.steps
     updates, model_updates = _updates_per_step(job)
     update = updates * _update_seconds(job, size) + model_updates * _model_seconds(job, size)
-    return START_SECONDS + looked_at * size.step_seconds + job.steps * (STEP_SECONDS + size.step_seconds + update)
+    return START_SECONDS + looked_at * size.step_seconds + steps * (STEP_SECONDS + size.step_seconds + update)
 
 
-def _updates_per_step(job: SkillJob | JointJob) -> tuple[float, float]:
-    bout = job.sac.iteration
+def _updates_per_step(job: Job) -> tuple[float, float]:
+    bout = _sac(job).iteration
     if bout is None:
-        return job.sac.updates_per_step, job.sac.updates_per_step
+        return _sac(job).updates_per_step, _sac(job).updates_per_step
     return bout.policy_updates / bout.steps, bout.model_updates / bout.steps
 
 
-def _update_seconds(job: SkillJob | JointJob, size: Size) -> float:
-    widths = [size.observation + size.action + _latents(job), *job.sac.hidden, 1]
-    often = (1 + 1 / job.sac.actor_every) / 1.5  # the actor is updated with every second update of the critics
-    return UPDATE_SECONDS + PRODUCT_SECONDS * job.sac.batch_size * _products(widths) * often
+def _update_seconds(job: Job, size: Size) -> float:
+    sac = _sac(job)
+    widths = [size.observation + size.action + _latents(job), *sac.hidden, 1]
+    often = (1 + 1 / sac.actor_every) / 1.5  # the actor is updated with every second update of the critics
+    return UPDATE_SECONDS + PRODUCT_SECONDS * sac.batch_size * _products(widths) * often
 
 
-def _model_seconds(job: SkillJob | JointJob, size: Size) -> float:
+def _sac(job: Job) -> Sac:
+    """Of a training that has one: all but PPO's."""
+    assert job.sac is not None
+    return job.sac
+
+
+def _model_seconds(job: Job, size: Size) -> float:
     """An update of what an objective learns, and its reward."""
-    settings = job.objective
+    settings = None if isinstance(job, HierarchyJob) else job.objective
     if not isinstance(settings, Diayn | Dads | Metra):
         return 0.0  # the nearest neighbours are in UPDATE_SECONDS
     products = _products([size.observation, *settings.hidden, _latents(job) + 1])
-    return 0.67 * PRODUCT_SECONDS * job.sac.batch_size * products * (1 + isinstance(settings, Metra))
+    return 0.67 * PRODUCT_SECONDS * _sac(job).batch_size * products * (1 + isinstance(settings, Metra))
 
 
-def _latents(job: SkillJob | JointJob) -> int:
+def _latents(job: Job) -> int:
     return job.skills if isinstance(job, JointJob) and job.policies == "shared" else 0
 
 
@@ -132,20 +158,20 @@ def _products(widths: list[int]) -> int:
     return sum(before * after for before, after in pairwise(widths))
 
 
-def memory_mb(job: SkillJob | JointJob, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
+def memory_mb(job: Job, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """What to ask for, rounded up to whole 100 MB."""
     expected = expected_mb(job, earlier, size, runtime.device.startswith("cuda"))
     return _rounded(MEMORY_MARGIN * _more(attempt) * expected, 100)
 
 
-def minutes(job: SkillJob | JointJob, size: Size, runtime: Runtime, attempt: int = 1) -> int:
+def minutes(job: Job, size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """Walltime to ask for; where a cluster gives less, the rest is left to the retries, which go on from there."""
     seconds = TIME_MARGIN * expected_seconds(job, size) / runtime.speed
     wanted = math.floor(_more(attempt) * max(seconds / 60.0, LEAST_MINUTES) + 0.5)  # the margin is enough as it is
     return min(wanted, runtime.longest_minutes or wanted)
 
 
-def jobs_needed(job: SkillJob | JointJob, size: Size, runtime: Runtime) -> int:
+def jobs_needed(job: Job, size: Size, runtime: Runtime) -> int:
     """How many jobs of the longest walltime a training is spread over."""
     expected = expected_seconds(job, size) / runtime.speed / 60.0
     return math.ceil(expected / min(runtime.longest_minutes or math.inf, max(expected, 1.0)))

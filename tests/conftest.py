@@ -51,6 +51,7 @@ TINY: dict[str, Any] = {
         }
     },
     "disk": {"past_states": 200, "past_batch": 64},
+    "normaliser": {"steps": 500},
     "runtime": {"device": "cpu", "checkpoint_minutes": 1000.0, "log_every": 50},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -376,8 +377,11 @@ def test_a_trained_controller_can_be_loaded_and_other_skills_train_another(
         learn_hierarchy(job, None, tmp_path / "seed0.csv", runtime)
 
 
-def test_flats_reward_is_the_environments_own() -> None:
-    """What SAC learns from, recomputed from a stored transition, is what the world paid."""
+def test_flats_reward_is_the_environments_own_in_the_unit_of_ppos() -> None:
+    """What SAC learns from, recomputed from a stored transition, is what the world paid, divided by the size.
+
+    A controller over skills is paid the mean of that over the steps of a decision: with one step, the same number.
+    """
     from disk.downstream.flat import GoalObjective
     from disk.learning.replay import Batch, Columns
 
@@ -389,7 +393,28 @@ def test_flats_reward_is_the_environments_own() -> None:
     row = np.concatenate((obs, action, after, [0.0], [0.0])).astype(np.float32)[None]
     objective = GoalObjective(config.hierarchy_job("point", "flat", 0, 0), way=2)
     computed, _ = objective.reward(Batch(torch.from_numpy(row), Columns(4, 4, 1)), 0.0)
-    assert float(computed[0]) == pytest.approx(reward, rel=1e-6)
+    assert float(computed[0]) == pytest.approx(reward / env.size, rel=1e-6)
+
+
+def test_a_controller_is_paid_in_the_same_unit(runs: dict[str, Path]) -> None:
+    from disk.downstream.ppo import Lanes
+
+    job = tiny_config(WORK).hierarchy_job("point", "random", 0, 0).model_copy(update={"environments": 1})
+    lanes = Lanes(job, disk.load(runs["random"]))
+    lanes.reset()
+    env, total = lanes.lanes[0].env, 0.0
+    step = env.step
+
+    def counted(action: np.ndarray) -> Any:
+        nonlocal total
+        seen = step(action)
+        total += seen[1]
+        return seen
+
+    env.step = counted  # type: ignore[method-assign]
+    lanes.step_async(np.array([0]))
+    _, rewards, _, _ = lanes.step_wait()
+    assert float(rewards[0]) == pytest.approx(total / job.steps / job.size, rel=1e-5)
 
 
 def test_the_tutorial_is_twenty_lines_and_runs(runs: dict[str, Path]) -> None:
@@ -425,3 +450,87 @@ def test_controllers_are_child_runs_in_mlflow(runs: dict[str, Path], straight: d
         points = client.get_metric_history(child.info.run_id, "hierarchy/normalised_distance")
         assert [point.step for point in points] == list(range(1024, 6145, 1024))
     assert mirror(root, uri).runs == 0
+
+
+def test_a_controller_is_shown_in_mlflow_while_it_is_trained(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Stopped after two rows of its curve: MLflow has these, and no more; after its end it has all of them."""
+    import shutil
+
+    from mlflow import MlflowClient
+
+    from disk.downstream.curve import Curve
+    from disk.tracking.mirror import _mirror_live
+    from disk.tracking.store import Store
+
+    run, uri = tmp_path / "results/point/random/seed0", f"sqlite:///{tmp_path}/mlflow.db"
+    shutil.copytree(runs["random"], run)
+    out, rows = run / "hierarchy/seed0.csv", Curve.row
+
+    def stopping(self: Curve, decision: int) -> bool:
+        written = rows(self, decision)
+        if len(self.rows) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Curve, "row", stopping)
+        with pytest.raises(Interrupted):
+            train("random", runs, out)
+    for over, status, expected in ((False, "RUNNING", [1024, 2048]), (True, "FINISHED", list(range(1024, 6145, 1024)))):
+        if over:
+            train("random", runs, out)
+        _mirror_live(Store(uri), out, over)
+        client = MlflowClient(uri)
+        found = client.search_runs([each.experiment_id for each in client.search_experiments()])
+        child = next(each for each in found if each.info.run_name == "random/seed0/hierarchy/seed0")
+        points = client.get_metric_history(child.info.run_id, "hierarchy/normalised_distance")
+        assert [point.step for point in points] == expected
+        assert child.info.status == status
+        assert child.data.params["decisions"] == "6144"
+
+
+def test_the_command_takes_a_place_scratch_and_tracking_as_every_training_does(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PPO computes on the CPU and asks for no GPU; `flat` takes a place on one where there are any."""
+    import disk.storage.devices
+    from disk.cli import main
+
+    config, held = settings_of(), []
+    (tmp_path / "node").mkdir()
+    place = disk.devices.place
+
+    def seen(device: str, jobs: int) -> Any:
+        held.append((device, jobs))
+        return place(device, jobs)
+
+    monkeypatch.setattr(disk.devices, "place", seen)
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda count: None)  # only once in a process
+    monkeypatch.setenv("DISK_DEVICES", "")
+    monkeypatch.setenv("DISK_SCRATCH", "")
+    runtime = {**config.runtime.model_dump(), "device": "auto", "scratch": str(tmp_path / "node")}
+    given = {"runtime": runtime, "tracking": {**config.tracking.model_dump(), "enabled": False}}
+    monkeypatch.setenv("DISK_RUNTIME", json.dumps(given))
+    for method in ("random", "flat"):
+        job = config.hierarchy_job("point", method, 0, 0).canonical()
+        out = tmp_path / method / "seed0.csv"
+        skills = [] if method == "flat" else ["--skills", str(runs[method] / "skills.safetensors")]
+        main(["train-hierarchy", "--job", job, *skills, "--out", str(out)])
+        assert out.exists()
+        assert os.environ["DISK_SCRATCH"] == str(tmp_path / "node")
+    torch.use_deterministic_algorithms(False)
+    assert held == [("cpu", 3), ("auto", 3)]
+
+
+def test_a_checkpoint_that_slurm_left_is_cleared_when_the_controller_is_known_to_be_finished(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from disk.storage.checkpoint import clear_finished
+
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    out = train("random", runs, tmp_path / "hierarchy/seed0.csv", settings_of(checkpoint_minutes=1e-9))
+    left = out.with_suffix(".checkpoint")
+    assert (left / "state.safetensors").exists()
+    clear_finished(left.with_suffix(""))
+    assert not left.exists()
+    assert out.exists()

@@ -265,6 +265,7 @@ class Config(Model):
             base = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
             own["sac"] = changed(base, settings.sac, "hierarchy.sac")
             own["replay_capacity"] = self.environments[env].replay_capacity
+            own["reward_scale"] = 1.0 / size  # PPO's decisions are paid the mean of the same over their steps
             if own["sac"].environments:
                 raise ConfigError("hierarchy.sac.environments: a flat controller acts in one world")
             if settings.decisions * settings.steps <= own["sac"].seed_steps:

@@ -103,4 +103,6 @@ class HierarchyJob(Model):
     """Null for a controller without skills, and the following for one with skills."""
     sac: Sac | None = None
     replay_capacity: PositiveInt | None = None
+    reward_scale: PositiveFloat | None = None
+    """What minus the distance is multiplied by."""
     code: str | None = None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from disk.config.jobs import HierarchyJob
+from disk.storage.files import save_text
 
+LIVE = "curve.csv"
+"""In a checkpoint: the curve of the training that is under way."""
 HEADER = "decision,low_level_step,normalised_distance"
 STREAMS = {"learner": 0, "episode": 1}
 
@@ -15,8 +19,9 @@ STREAMS = {"learner": 0, "episode": 1}
 class Curve:
     """Rows every so many decisions. These are whole episodes, so a mean over their steps is one over episodes."""
 
-    def __init__(self, job: HierarchyJob) -> None:
-        self.every, self.steps = job.every, job.steps
+    def __init__(self, job: HierarchyJob, live: Path | None = None) -> None:
+        """`live`: a file that has the rows so far, for whoever watches."""
+        self.every, self.steps, self._live = job.every, job.steps, live
         self.rows: list[tuple[int, float]] = []
         self._sum, self._count = 0.0, 0
 
@@ -31,6 +36,8 @@ class Curve:
             return False
         self.rows.append((decision, self._sum / self._count))
         self._sum, self._count = 0.0, 0
+        if self._live:
+            save_text(self._live, self.text())
         return True
 
     def text(self) -> str:

@@ -1,12 +1,14 @@
 """The controller without skills: goal-conditioned SAC on the same observations and rewards.
 
 The training loop of `disk.learning.loop` trains it. Its objective is the task itself: the reward of a transition is
-minus the distance to the goal, computed from the next observation, which holds the way to the goal.
+minus the distance to the goal, computed from the next observation, which holds the way to the goal. It is scaled as
+the reward of a controller over skills is, to -1 at a distance of `size`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import Runtime
-from disk.downstream.curve import Curve, seed_of
+from disk.downstream.curve import LIVE, Curve, seed_of
 from disk.downstream.goals import GoalEnv
 from disk.learning.build import Parts, choose_device
 from disk.learning.loop import Training
@@ -47,11 +49,12 @@ class FlatEnv(GoalEnv):
 
 
 class GoalObjective:
-    """Minus the distance to the goal; and the curve, made from what the loop shows it."""
+    """Minus the distance to the goal, scaled; and the curve, made from what the loop shows it."""
 
-    def __init__(self, job: HierarchyJob, way: int) -> None:
-        self.size, self.way, self.steps = job.size, way, job.steps
-        self.curve, self._seen = Curve(job), 0
+    def __init__(self, job: HierarchyJob, way: int, live: Path | None = None) -> None:
+        assert job.reward_scale is not None
+        self.scale, self.way, self.steps = job.size * job.reward_scale, way, job.steps
+        self.curve, self._seen = Curve(job, live), 0
 
     def observe(self, skill: int, sigma: np.ndarray) -> None:
         self.curve.add(float(sigma[0]))
@@ -65,7 +68,7 @@ class GoalObjective:
         return {}
 
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
-        reward = torch.linalg.vector_norm(batch.next_obs[:, -self.way :], dim=1) * -self.size
+        reward = torch.linalg.vector_norm(batch.next_obs[:, -self.way :], dim=1) * -self.scale
         return reward, {"reward/mean": reward.mean()}
 
     def state(self) -> dict[str, Tensor]:
@@ -92,7 +95,7 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
     assert env.observation_space.shape is not None
     observations, way = env.observation_space.shape[0], len(env.goal)
     generator = torch.Generator(device).manual_seed(seed_of(job, "learner"))
-    objective = GoalObjective(job, way)
+    objective = GoalObjective(job, way, checkpoint.directory / LIVE)
     steps = job.decisions * job.steps
     space = env.action_space
     parts = Parts(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import ROLLOUT, Runtime
-from disk.downstream.curve import Curve, seed_of
+from disk.downstream.curve import LIVE, Curve, seed_of
 from disk.downstream.goals import GoalEnv
 from disk.downstream.skill_env import Performers, check
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
@@ -149,7 +149,7 @@ class Control(BaseCallback):
     def __init__(self, job: HierarchyJob, lanes: Lanes, runtime: Runtime, checkpoint: Checkpoint, label: str) -> None:
         super().__init__()
         self.job, self.lanes, self.runtime, self.checkpoint = job, lanes, runtime, checkpoint
-        self.curve = Curve(job)
+        self.curve = Curve(job, checkpoint.directory / LIVE)
         self.stopping = Stopping()
         self.earlier_seconds, self._started = 0.0, time.monotonic()
         self._bar = Bar(label, job.decisions)

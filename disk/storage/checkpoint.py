@@ -213,11 +213,12 @@ def _digest(path: Path, size: int) -> Any:
 
 
 def clear_finished(outputs: Path) -> None:
-    """Remove a checkpoint that was left beside outputs known to be finished: those of a skill, or of a run."""
+    """Remove a checkpoint that was left beside outputs known to be finished: of a skill, a run or a controller."""
     directory = outputs.with_name(f"{outputs.name}.checkpoint")
+    stats = outputs / "stats.json" if outputs.is_dir() else outputs.with_suffix(".json")
     for state in (directory / "state.safetensors", outputs / "checkpoint/state.safetensors"):
         with suppress(OSError):  # there is none, or somebody else is removing it
-            if state.stat().st_mtime_ns > (outputs / "stats.json").stat().st_mtime_ns:
+            if state.stat().st_mtime_ns > stats.stat().st_mtime_ns:
                 continue  # of a training since
             lease = lock(state.parent / "lease", create=False)
             if lease is not None:

@@ -172,8 +172,11 @@ def _mirror_run(store: Store, run: Path, skills: Iterable[str]) -> None:
 
 
 def _mirror_live(store: Store, path: Path, over: bool) -> None:
-    """One look at the training of a skill, or of a run whose skills are learned together."""
+    """One look at the training of a skill, of a run whose skills are learned together, or of a controller's curve."""
     status: Status = "KILLED" if over else "RUNNING"  # over and not finished: it was interrupted
+    if path.suffix == ".csv":
+        _mirror_controller(store, path, status)
+        return
     joint = RUN.fullmatch(path.name) is not None
     run = read_run(path if joint else path.parent)
     known = store.runs(run.experiment, run.key)
@@ -184,3 +187,11 @@ def _mirror_live(store: Store, path: Path, over: bool) -> None:
     # The run's figures and skills come after its last training: not worth a look every few seconds.
     parent = store.put(replace(run, artefacts={}), known, None, "RUNNING" if skill.finished else status)
     store.put(skill, known, parent, status)
+
+
+def _mirror_controller(store: Store, curve: Path, status: Status) -> None:
+    run = read_run(curve.parents[1])
+    known = store.runs(run.experiment, run.key)
+    # Its skills have been trained, or there are none: their run's status is not the controller's.
+    parent = store.put(replace(run, artefacts={}), known, None, None)
+    store.put(read_hierarchy(curve.parents[1], curve), known, parent, status)

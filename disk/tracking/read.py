@@ -9,10 +9,12 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from disk.downstream.curve import LIVE
 from disk.tracking.store import Record, Row
 
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
@@ -133,11 +135,15 @@ def _current(video: Path, skills: Path) -> bool:
 
 
 def read_hierarchy(run: Path, curve: Path) -> Record:
-    """A finished controller over the run's skills; steps are decisions."""
-    place, about, weights = _place(run), _json(curve.with_suffix(".json")), curve.with_suffix(".safetensors")
-    with curve.open(newline="") as file:
+    """A controller over the run's skills, finished or under way; steps are decisions."""
+    place, weights, live = _place(run), curve.with_suffix(".safetensors"), curve.with_suffix(".checkpoint")
+    finished = _finished(curve.with_suffix(".json"), live / LIVE)
+    about = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / "job.json")}
+    written = curve if finished else live / LIVE
+    lines: list[dict[str, float]] = []
+    with suppress(FileNotFoundError), written.open(newline="") as file:
         lines = [{name: _number(value) for name, value in line.items()} for line in csv.DictReader(file)]
-    seconds = float(about.get("seconds", 0.0))
+    seconds = float(about.get("seconds", max(0.0, _modified(written) - _modified(live / "job.json"))))
     rows = [
         Row(int(line["decision"]), seconds * (index + 1) / len(lines), {f"hierarchy/{k}": v for k, v in line.items()})
         for index, line in enumerate(lines)
@@ -151,10 +157,10 @@ def read_hierarchy(run: Path, curve: Path) -> Record:
         results={},
         params={**_flat(about.get("job", {})), **_identity(place)},
         tags=_tags(about),
-        artefacts={path.name: path for path in (curve, weights)},
-        started=_started(seconds, curve),
+        artefacts={path.name: path for path in (curve, weights)} if finished else {},
+        started=_started(seconds, written),
         seconds=seconds,
-        finished=bool(about),
+        finished=finished,
     )
 
 

@@ -35,8 +35,12 @@ def _asked(wildcards, job, attempt):
         needed = CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill))
         inherits = range(needed.skill) if needed.replay_keep is not None else []
         earlier = [CONFIG.steps_of(w.env, w.method, skill) for skill in inherits]
-    else:
+    elif job is joint_job:
         needed, earlier = CONFIG.joint_job(w.env, w.method, int(w.seed)), []
+    else:
+        method = w.get("method", disk.config.FLAT)
+        seeds = int(w.seed), int(w.hierarchy_seed)
+        needed, earlier = CONFIG.hierarchy_job(w.env, method, *seeds), []
     size = resources.size_of(needed.world)
     parts = resources.jobs_needed(needed, size, runtime)
     if (
@@ -44,7 +48,7 @@ def _asked(wildcards, job, attempt):
         and parts > workflow.execution_settings.retries + 1
     ):
         raise WorkflowError(
-            f"runtime.longest_minutes: {runtime.longest_minutes}: a training of {needed.steps:,} steps in {w.env} is"
+            f"runtime.longest_minutes: {runtime.longest_minutes}: a training of {resources.steps_of(needed):,} steps in {w.env} is"
             f" spread over {parts} jobs: give --retries {parts + 2}, or more minutes"
         )
     return (
@@ -104,7 +108,10 @@ def clear_checkpoints():
     from disk.storage.checkpoint import clear_finished
 
     root = Path(CONFIG.pathvars.get("results", "results"))
-    for found in root.glob("*/*/seed*/*checkpoint"):
+    for found in [
+        *root.glob("*/*/seed*/*checkpoint"),
+        *root.glob("*/*/seed*/hierarchy/*.checkpoint"),
+    ]:
         run = found.name == "checkpoint"
         clear_finished(found.parent if run else found.with_suffix(""))
 

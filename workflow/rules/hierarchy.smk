@@ -16,6 +16,9 @@ rule train_hierarchy:
     wildcard_constraints:
         hierarchy_seed=r"0|[1-9]\d*",
     threads: CONFIG.threads
+    resources:
+        mem_mb=memory_of(hierarchy_job),
+        runtime=minutes_of(hierarchy_job),
     params:
         job=hierarchy_job,
     shell:
@@ -36,6 +39,10 @@ rule train_flat:
     wildcard_constraints:
         hierarchy_seed=r"0|[1-9]\d*",
     threads: CONFIG.threads
+    resources:
+        mem_mb=memory_of(hierarchy_job),
+        runtime=minutes_of(hierarchy_job),
+        gpu=gpus,
     params:
         job=hierarchy_job,
     shell:
