@@ -24,10 +24,8 @@ from disk.learning.loop import Training
 from disk.learning.replay import Batch, Columns, Replay
 from disk.learning.sac import SAC
 from disk.learning.schedules import One
-from disk.learning.signals import until_signal
 from disk.skills import Skills
 from disk.storage.checkpoint import Checkpoint
-from disk.storage.files import sweep
 
 
 class FlatEnv(GoalEnv):
@@ -126,9 +124,6 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
         latents=torch.zeros(1, 0, device=device),
     )
     training = Training(parts, runtime, checkpoint)
-    sweep(checkpoint.directory)
-    training.resume()
-    with until_signal() as stopping:
-        training.run(stopping)
+    training.to_the_end(job)
     env.close()
     return parts.skills(), objective.curve, training.progress.seconds

@@ -34,7 +34,7 @@ from disk.learning.progress import Bar
 from disk.learning.signals import Stopping, until_signal
 from disk.skills import Skills, shown
 from disk.storage.checkpoint import Checkpoint
-from disk.storage.files import load_tensors
+from disk.storage.files import load_tensors, save_json
 
 log = logging.getLogger("disk")
 
@@ -227,6 +227,7 @@ def learn_controller(
         control = Control(job, lanes, runtime, checkpoint, label)
         control.init_callback(model)
         _resume(model, control)
+        save_json(checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
         with until_signal() as stopping:
             control.stopping = stopping
             left = job.decisions - model.num_timesteps

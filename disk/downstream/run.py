@@ -38,7 +38,6 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
         if _finished(stats, checkpoint.stamp, (out, weights)):  # by the process that this one waited for
             checkpoint.remove()
             return
-        save_json(checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
         curve, seconds = _learn(job, skills, weights, runtime, checkpoint)
         save_text(out, curve.text())
         about = {

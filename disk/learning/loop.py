@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from disk.config import JointJob, Runtime, Sac, SkillJob
+from disk.config import HierarchyJob, JointJob, Runtime, Sac, SkillJob
 from disk.errors import ArtefactError, Interrupted
 from disk.learning.artefacts import snapshot_name, writable, write_run, write_skill, write_untrained
 from disk.learning.build import Parts, choose_device, joint_parts, skill_parts
@@ -99,7 +99,7 @@ class Training:
         self.taken: dict[str, str] = {}
         """Snapshots in the checkpoint, and their checksums."""
 
-    def to_the_end(self, job: SkillJob | JointJob) -> None:
+    def to_the_end(self, job: SkillJob | JointJob | HierarchyJob) -> None:
         """Go on from where an earlier process of this job stopped, if one did, and train until the budget is used."""
         sweep(self.checkpoint.directory)
         self.resume()
