@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
 
+from disk.config import MeasureJob
 from disk.evaluation import metrics
 
 Paths = dict[int, list[list[tuple[float, float]]]]
@@ -250,3 +251,145 @@ def test_the_papers_values_are_inside_their_bars() -> None:
         for mean, low, high in methods.values():
             assert (low is None) == (high is None)
             assert low is None or high is None or low <= mean <= high
+
+
+def measured_by(paths: Paths, moves: float | None = None, goals: float | None = None) -> pd.DataFrame:
+    return metrics.measure(rollouts(from_origin(paths)), MeasureJob(moves=moves, goals=goals))
+
+
+def around(x: float, y: float) -> list[list[tuple[float, float]]]:
+    """Ten episodes that end on a small circle."""
+    angles = np.linspace(0, 2 * np.pi, 10, endpoint=False)
+    return [[(x + 0.1 * math.cos(angle), y + 0.1 * math.sin(angle))] for angle in angles]
+
+
+def test_movers_end_farther_than_the_threshold_on_average_over_their_episodes() -> None:
+    paths: Paths = {0: [[(9, 0)], [(0, 13)]], 1: [[(-10, 0)], [(10, 0)]], 2: [[(0, 0)], [(19.9, 0)]], 3: [[(0, 1)]] * 2}
+    measured = measured_by(paths, moves=10.0)
+    assert value(measured, "movers", metrics.RUN) == 1  # 11 m on average; the others 10, 9.95 and 1
+    assert value(measured_by(paths, moves=9.9), "movers", metrics.RUN) == 3
+
+
+def test_a_mover_is_measured_from_its_own_start() -> None:
+    frame = rollouts({0: [[(50, 0), (51, 0)]] * 2, 1: [[(50, 0), (0, 0)]] * 2})
+    assert value(metrics.measure(frame, MeasureJob(moves=10.0)), "movers", metrics.RUN) == 1
+
+
+def test_movers_that_end_apart_count_one_each() -> None:
+    apart: Paths = {0: around(20, 0), 1: around(0, 20), 2: around(-20, 0), 3: around(0, 0)}
+    measured = measured_by(apart, moves=10.0)
+    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (3, 3)
+
+
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_identical_movers_count_one_together(count: int) -> None:
+    measured = measured_by({skill: [[(20, 0)]] * 10 for skill in range(count)}, moves=10.0)
+    assert value(measured, "movers", metrics.RUN) == count
+    together = count * 9 / (count * 10 - 1)  # of a point's 10 count - 1 nearest, all at distance 0, 9 are its own
+    assert value(measured, "distinct", metrics.RUN) == pytest.approx(together)
+    assert 0.9 < together < 1
+
+
+def test_movers_that_end_alike_by_chance_count_about_one_together() -> None:
+    ends = np.random.default_rng(0).normal((30, 0), 3, (5, 200, 2))
+    told_apart = metrics.distinct(ends.reshape(-1, 2), np.repeat(np.arange(5), 200))
+    assert told_apart == pytest.approx(1, abs=0.15)
+
+
+def test_two_alike_beside_one_apart_count_two() -> None:
+    measured = measured_by({0: [[(20, 0)]] * 10, 1: [[(20, 0)]] * 10, 2: [[(-20, 0)]] * 10}, moves=10.0)
+    assert value(measured, "distinct", metrics.RUN) == pytest.approx(1 + 2 * 9 / 19)
+
+
+def test_half_confused_movers_count_by_hand() -> None:
+    # 10 and 11 have each other, and so have 90 and 91. But 50 is nearest to the other skill's 51, and 51 to 50.
+    ends = np.array([[10, 0], [11, 0], [50, 0], [51, 0], [90, 0], [91, 0]], dtype=float)
+    assert metrics.distinct(ends, np.array([0, 0, 0, 1, 1, 1])) == pytest.approx(2 / 3 + 2 / 3)
+
+
+def test_standing_skills_neither_count_nor_confuse() -> None:
+    paths: Paths = {0: around(20, 0), 1: [[(20, 0)], *[[(0.0, 0.0)]] * 9], 2: around(0, 0)}
+    measured = measured_by(paths, moves=10.0)
+    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (1, 1)
+
+
+def test_no_mover_and_one_mover_have_numbers() -> None:
+    none = measured_by({0: around(1, 0), 1: around(0, 1)}, moves=10.0)
+    assert (value(none, "movers", metrics.RUN), value(none, "distinct", metrics.RUN)) == (0, 0)
+    one = measured_by({0: [[(20, 0)]], 1: [[(0, 1)]]}, moves=10.0)  # of a single episode too
+    assert (value(one, "movers", metrics.RUN), value(one, "distinct", metrics.RUN)) == (1, 1)
+
+
+def test_a_skill_without_a_sound_episode_is_no_mover() -> None:
+    frame = rollouts(from_origin({0: around(20, 0), 1: [[(math.nan, 0.0)]]}))
+    measured = metrics.measure(frame, MeasureJob(moves=10.0))
+    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (1, 1)
+
+
+def test_ties_favour_nobody() -> None:
+    square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=float)  # each has two neighbours at distance 1
+    assert metrics.distinct(square, np.array([0, 0, 1, 1])) == pytest.approx(1)
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 0, 3, 1]):
+        skills = np.array([0, 0, 1, 1])[order]
+        assert (
+            metrics.distinct(square[order], skills) == metrics.distinct(square[order], 1 - skills) == pytest.approx(1)
+        )
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.randoms())
+def test_distinct_equals_brute_force_and_is_between_none_and_all(skills: int, episodes: int, random) -> None:
+    ends = np.array([(random.randint(0, 3), random.randint(0, 3)) for _ in range(skills * episodes)], dtype=float)
+    label = np.repeat(np.arange(skills), episodes)
+    total = 0.0
+    for i, mine in enumerate(label):
+        others = [j for j in range(len(ends)) if j != i]
+        apart = [float(np.linalg.norm(ends[i] - ends[j])) for j in others]
+        near = [j for j, away in zip(others, apart, strict=True) if math.isclose(away, min(apart), abs_tol=1e-12)]
+        total += sum(label[j] == mine for j in near) / len(near) / episodes
+    assert metrics.distinct(ends, label) == pytest.approx(total)
+    assert 0 <= metrics.distinct(ends, label) <= skills + 1e-9
+
+
+def test_the_best_skill_for_a_goal_comes_nearest_on_average_over_its_episodes() -> None:
+    # From the origin, goal (10, 0): skill 0 passes it in one episode and comes no nearer in the other: 0.5. Skill 1
+    # comes within 4 m in both: 0.4. Goal (0, -5): neither gets any nearer than the start.
+    paths = from_origin({0: [[(10, 0), (30, 0)], [(0, 7)]], 1: [[(6, 0), (0, 0)], [(6, 0)]]})
+    goals = np.array([[10.0, 0.0], [0.0, -5.0]])
+    assert metrics.goal_distance(rollouts(paths), goals[:1], 0.1) == pytest.approx(0.4)
+    assert metrics.goal_distance(rollouts(paths), goals, 0.1) == pytest.approx((0.4 + 1.0) / 2)
+
+
+def test_a_goal_at_the_start_is_divided_by_no_less_than_the_nearest() -> None:
+    stays = rollouts({0: [[(0, 0), (0, 0)]]})
+    assert metrics.goal_distance(stays, np.array([[0.01, 0.0]]), 0.5) == pytest.approx(0.01 / 0.5)
+
+
+def test_goals_are_the_same_for_every_run_and_lie_on_a_line_where_there_is_one_coordinate() -> None:
+    plane, line = metrics.goals_within(15.0, 2), metrics.goals_within(15.0, 1)
+    np.testing.assert_array_equal(plane, metrics.goals_within(15.0, 2))
+    assert plane.shape == line.shape == (1000, 2)
+    assert np.abs(plane).max() <= 15
+    assert (np.abs(plane).max(axis=0) > 14.9).all()
+    assert not line[:, 1].any()
+    assert np.ptp(line[:, 0]) > 29
+
+
+def test_skills_all_around_reach_goals_that_one_direction_does_not() -> None:
+    def straight(angle: float) -> list[list[tuple[float, float]]]:
+        return [[(t * math.cos(angle), t * math.sin(angle)) for t in np.linspace(1, 25, 50)]] * 2
+
+    star = measured_by({k: straight(2 * math.pi * k / 8) for k in range(8)}, goals=15.0)
+    alike = measured_by({k: straight(0.0) for k in range(8)}, goals=15.0)
+    assert value(star, "goal_distance", metrics.RUN) < 0.3
+    assert 0.7 < value(alike, "goal_distance", metrics.RUN) < 1
+
+
+def test_what_a_world_does_not_say_is_not_measured() -> None:
+    measured = measured_by({0: around(20, 0), 1: around(0, 20)})
+    assert not {"movers", "distinct", "goal_distance"} & set(measured["metric"])
+
+
+def test_measures_of_a_run_are_summarised_over_seeds() -> None:
+    runs = [("disk", seed, measured_by({0: around(20, 0), 1: around(0, seed)}, moves=10.0)) for seed in (11, 12, 1)]
+    summary = metrics.summarise([(method, seed, frame.assign(condition="nominal")) for method, seed, frame in runs])
+    assert summary.set_index("metric").loc["movers", "mean"] == pytest.approx(5 / 3)

@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError, model_validat
 
 from disk.config import resolve
 from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
-from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, SkillJob
+from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob
 from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.settings import (
@@ -64,6 +64,7 @@ __all__ = [
     "Iteration",
     "JointJob",
     "Measured",
+    "MeasureJob",
     "Method",
     "Metra",
     "Model",
@@ -241,6 +242,12 @@ class Config(Model):
             episodes=self.evaluation.episodes,
             seed=self.evaluation.seed,
         )
+
+    def measure_job(self, env: str) -> MeasureJob:
+        """What the skills of an environment are measured by."""
+        row = self.environment(env)
+        goals = row.downstream if row.downstream.env is None else self.environment(row.downstream.env).downstream
+        return MeasureJob(moves=row.moves, goals=goals.size, coordinates=len(row.position.entries))
 
     def goals_of(self, env: str) -> tuple[World, float]:
         """The world that an environment's skills are put to work in, and how far its goals are away."""

@@ -10,6 +10,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from disk.config.settings import Given, Model, Name
 
+NEAREST = 0.05
+"""A start that is nearer to a goal than this share of `downstream.size` counts as this far, when a distance is divided
+by it: goals are uniform, and a few are at the start."""
+
 
 class Coordinates(Model):
     """Where in a world the agent is. Exactly one source; one or two numbers from it."""
@@ -157,6 +161,9 @@ class Environment(World):
     """SAC settings that this environment sets differently."""
     conditions: Annotated[dict[Name, NonNegativeInt | Literal["trained"]], Field(min_length=1)] = {"nominal": 0}
     """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
+    moves: PositiveFloat | None = None
+    """A skill is a mover if it ends farther than this from its start, on average over the evaluation's episodes. Null:
+    movers are not counted."""
     snapshots: list[PositiveInt] = []
     """Steps after which methods that learn all skills together keep them as they are then, ascending."""
     normaliser: Given | None = None

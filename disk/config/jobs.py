@@ -37,6 +37,17 @@ class EvaluationJob(Model):
     seed: NonNegativeInt
 
 
+class MeasureJob(Model):
+    """What the measures of a run's rollouts depend on besides the rollouts."""
+
+    moves: PositiveFloat | None = None
+    """Skills that end farther than this from their start count as movers. Null: they are not counted."""
+    goals: PositiveFloat | None = None
+    """Goals are uniform in [-goals, goals] in each coordinate. Null: there are none."""
+    coordinates: PositiveInt = 2
+    """Coordinates of the position."""
+
+
 class SkillJob(Model):
     """Everything the training of one skill depends on besides the earlier skills' files."""
 

@@ -14,14 +14,12 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from disk.config import World
+from disk.config.environments import NEAREST
 from disk.envs import make
 from disk.errors import ConfigError
 
 HORIZON = 1000
 """100 decisions of 10 steps."""
-NEAREST = 0.05
-"""A start that is nearer to the goal than this share of the size counts as this far, when a distance is divided by it:
-goals are uniform, and a few are at the start."""
 
 
 class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):

@@ -1,10 +1,10 @@
 """What is measured of skills, all of it from their rollouts (columns skill, episode, step, x, y).
 
 The paper's number is the mean Hausdorff distance between the terminal positions of a skill and those of all
-others. It is symmetric, so one far skill raises the value of every other: it is never reported alone, but
-with isolation (one-sided), distance, spread, consistency and coverage. An episode with a position that is
-not finite is left out whole, as the simulation broke down somewhere in it; a skill without any sound episode
-is NaN. Where a world has one coordinate, y is 0 and all of this still holds.
+others. It is symmetric, so one far skill raises the value of every other, and two far skills decide a run's value:
+it is never reported alone. Isolation is one-sided; movers, distinct and goal_distance see every skill. An episode
+with a position that is not finite is left out whole, as the simulation broke down somewhere in it; a skill without
+any sound episode is NaN. Where a world has one coordinate, y is 0 and all of this still holds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ import pandas as pd
 from scipy.spatial.distance import cdist, directed_hausdorff
 from scipy.stats import bootstrap
 
+from disk.config.environments import NEAREST
+from disk.config.jobs import MeasureJob
+
 log = logging.getLogger("disk")
 
 METRICS = ("hausdorff", "isolation", "distance", "spread", "consistency")
 """The metrics of a skill."""
 RUN = -1
-"""In the column `skill`: the metric belongs to the run as a whole (coverage)."""
+"""In the column `skill`: the metric belongs to the run as a whole (coverage, movers, distinct, goal_distance)."""
+GOALS = 1000
+"""Goals of `goal_distance`. Their mean over other draws moves by about a hundredth."""
+SAME = 1e-9
+"""Distances that differ by less than this share are equal: rounding must not decide which of two is nearer."""
 
 Run = tuple[str, int, pd.DataFrame]
 """Method, seed, and the run's metrics.csv: columns condition, skill, metric, value."""
@@ -109,6 +116,54 @@ def coverage(rollouts: pd.DataFrame) -> int:
     return len(np.unique(np.floor(sound(rollouts)[["x", "y"]].to_numpy()), axis=0))
 
 
+def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
+    """The skills that end farther than `moves` from their start, on average over episodes; of what `ends` returns."""
+    apart = np.hypot(points["x"] - points["start_x"], points["y"] - points["start_y"])
+    away = apart.groupby(points["skill"]).mean()
+    return away.index[away > moves].to_numpy()
+
+
+def distinct(end: np.ndarray, label: np.ndarray) -> float:
+    """How many skills can be told apart by their endpoints (N, 2), given the skill (N,) of each.
+
+    Each skill counts as the share of its endpoints whose nearest other endpoint is its own, the leave-one-out accuracy
+    of one nearest neighbour. Skills that end apart count 1 each; k skills that end alike count 1 together, or a little
+    less. Of several nearest endpoints each has its share. A single skill counts 1.
+    """
+    skills = np.unique(label)
+    if len(skills) < 2:
+        return float(len(skills))
+    apart = cdist(end, end)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart <= apart.min(axis=1, keepdims=True) * (1 + SAME)
+    right = (nearest & (label[:, None] == label)).sum(axis=1) / nearest.sum(axis=1)
+    return float(sum(right[label == skill].mean() for skill in skills))
+
+
+def goals_within(size: float, coordinates: int) -> np.ndarray:
+    """The goals of `goal_distance`, (GOALS, 2): uniform in [-size, size] in each coordinate, the same for every run."""
+    goals = np.zeros((GOALS, 2))
+    goals[:, :coordinates] = np.random.default_rng(0).uniform(-size, size, (GOALS, coordinates))
+    return goals
+
+
+def goal_distance(rollouts: pd.DataFrame, goals: np.ndarray, nearest: float) -> float:
+    """How near the best single skill comes to a goal, as a share of the distance at the start; mean over goals (G, 2).
+
+    An episode's value for a goal is min_t d_t / d_0, and a skill's the mean over its episodes. The best skill for a
+    goal has the lowest mean. A start that is nearer to the goal than `nearest` counts as that far.
+    """
+    paths = rollouts.sort_values("step", kind="stable")
+    skills = []
+    for _, own in paths.groupby("skill"):
+        shares = []
+        for _, episode in own.groupby("episode"):
+            apart = cdist(goals, episode[["x", "y"]].to_numpy())  # (G, T + 1)
+            shares.append(apart.min(axis=1) / np.maximum(apart[:, 0], nearest))
+        skills.append(np.mean(shares, axis=0))
+    return float(np.min(skills, axis=0).mean()) if skills else np.nan
+
+
 def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
     """Columns skill, step, consistency: the trace of the covariance of position over a skill's episodes,
     divided by the squared mean distance from the origin. Lower is better.
@@ -132,10 +187,11 @@ def run_consistency(rollouts: pd.DataFrame) -> pd.Series[float]:
     return curves.sort_index().ffill().mean(axis=1)
 
 
-def measure(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for coverage.
+def measure(rollouts: pd.DataFrame, by: MeasureJob | None = None) -> pd.DataFrame:
+    """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for those of the whole run.
 
-    Consistency is the mean of its curve over t ≥ 1: at t = 0 there is only the noise of the reset.
+    Consistency is the mean of its curve over t ≥ 1: at t = 0 there is only the noise of the reset. Movers, distinct and
+    goal_distance are there if `by` has the world's threshold and its goals.
     """
     kept = sound(rollouts)
     points = ends(kept)
@@ -155,6 +211,14 @@ def measure(rollouts: pd.DataFrame) -> pd.DataFrame:
         )
         rows += [(int(skill), metric, value) for metric, value in zip(METRICS, values, strict=True)]
     rows.append((RUN, "coverage", float(coverage(kept))))
+    if by and by.moves is not None:
+        movers = moving(points, by.moves)
+        theirs = points[points["skill"].isin(movers)]
+        told_apart = distinct(theirs[["x", "y"]].to_numpy(), theirs["skill"].to_numpy())
+        rows += [(RUN, "movers", float(len(movers))), (RUN, "distinct", told_apart)]
+    if by and by.goals is not None:
+        goals = goals_within(by.goals, by.coordinates)
+        rows.append((RUN, "goal_distance", goal_distance(kept, goals, NEAREST * by.goals)))
     return pd.DataFrame(rows, columns=["skill", "metric", "value"])
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from disk.config import Config, EvaluationJob
+from disk.config import Config, EvaluationJob, MeasureJob
 from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
 from disk.storage.files import load_stats, save_text, sweep
@@ -158,7 +158,7 @@ def roll_out(job: EvaluationJob, skills: Skills, threads: int = 1) -> pd.DataFra
     return table(rollout_with(threads, skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
 
 
-def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
+def measure(rollouts: Sequence[Path], out: Path, by: MeasureJob | None = None) -> pd.DataFrame:
     """metrics.csv of a run from its rollouts, one file a condition."""
     import pandas as pd
 
@@ -166,7 +166,7 @@ def measure(rollouts: Sequence[Path], out: Path) -> pd.DataFrame:
 
     frames = []
     for path in rollouts:
-        frame = metrics.measure(read_rollouts(path))
+        frame = metrics.measure(read_rollouts(path), by)
         frame.insert(0, "condition", path.stem)
         frames.append(frame)
     result = pd.concat(frames, ignore_index=True)
@@ -204,7 +204,8 @@ def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
     paths = {name: run / "rollouts" / f"{name}.parquet" for name in jobs}
     for name, job in jobs.items():
         evaluate(job, run / "skills.safetensors", paths[name], threads)
-    measured = measure(list(paths.values()), run / "metrics.csv")
+    measured = measure(list(paths.values()), run / "metrics.csv", config.measure_job(env))
     draw_trajectories(next(iter(jobs.values())), config.evaluation.drawn, [next(iter(paths.values()))], figure)
     wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
-    return f"{wide.round(3).to_string()}\n{run / 'metrics.csv'}, {figure}"
+    whole = measured[measured["skill"] < 0].pivot_table(index="condition", columns="metric", values="value", sort=False)
+    return f"{wide.round(3).to_string()}\n\n{whole.round(3).to_string()}\n{run / 'metrics.csv'}, {figure}"

@@ -236,6 +236,11 @@ def evaluation_jobs(wildcards):
     return json.dumps(jobs, sort_keys=True)
 
 
+def measure_job(wildcards):
+    """What measures depend on besides the rollouts."""
+    return CONFIG.measure_job(wildcards.env).canonical()
+
+
 def environment_row(wildcards):
     """A row of envs.yaml."""
     return CONFIG.environment(wildcards.env).canonical()

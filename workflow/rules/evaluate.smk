@@ -43,8 +43,10 @@ rule measure:
         "<results>/{env}/{method}/seed{seed}/metrics.csv",
     log:
         "<logs>/{env}/{method}/seed{seed}/measure.log",
+    params:
+        job=measure_job,
     shell:
-        "python workflow/scripts/measure.py {input:q} {output:q} > {log:q} 2>&1"
+        "python workflow/scripts/measure.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
 
 
 rule tabulate:

@@ -1,9 +1,11 @@
-"""measure.py ROLLOUTS... METRICS"""
+"""measure.py JOB ROLLOUTS... METRICS"""
 
 import sys
 from pathlib import Path
 
+from disk.config import MeasureJob
 from disk.storage.layout import measure
 
-*rollouts, metrics = map(Path, sys.argv[1:])
-measure(rollouts, metrics)
+job, *paths = sys.argv[1:]
+*rollouts, metrics = map(Path, paths)
+measure(rollouts, metrics, MeasureJob.model_validate_json(job))
