@@ -73,6 +73,12 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = command("evaluate", _evaluate, "roll out a run's skills, measure them and draw their paths")
     evaluate.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or pretrained/ant: beside its card")
+    evaluate.add_argument(
+        "--latent-sets",
+        type=int,
+        metavar="N",
+        help="instead, measure N random sets of latents of a run whose skills are a continuum (dads, metra)",
+    )
     _add_config(evaluate)
 
     play = command("play", _play, "show a skill in MuJoCo's viewer, or write a video where there is no screen")
@@ -284,10 +290,33 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.storage.layout import evaluate_run
 
     _configure_torch(arguments.threads)
-    if (arguments.run / CARD).exists():
+    if arguments.latent_sets is not None:
+        print(_evaluate_latents(load(*arguments.configfile), arguments.run, arguments.latent_sets, arguments.threads))
+    elif (arguments.run / CARD).exists():
         print(check(arguments.run, arguments.threads))
     else:
         print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
+
+
+def _evaluate_latents(config: Any, run: Path, sets: int, threads: int) -> str:
+    from disk.errors import ArtefactError
+    from disk.learning.schedules import Prior
+    from disk.skills import load
+    from disk.storage.layout import evaluate_latents
+
+    env, method = run.resolve().parts[-3:-1]
+    skills, row = load(run), config.method(method)
+    shape: Any = {"dads": "cube", "metra": "sphere"}.get(row.objective)
+    size = skills.latent.shape[1]
+    if shape is None or sets < 1 or (size > 1 and bool(((skills.latent == 0) | (skills.latent == 1)).all())):
+        raise ArtefactError(f"{run}: --latent-sets {sets}: expected a continuum of skills and one set or more")
+    drawn = [Prior(shape, size).random_set(number, len(skills)) for number in range(sets)]
+    out = run / "latent_sets.csv"
+    found = evaluate_latents(
+        config.evaluation_job(env, method=method), skills, drawn, config.measure_job(env), out, threads
+    )
+    spread = found.groupby("metric", sort=False)["value"].agg(["mean", "min", "max"])
+    return f"{spread.round(3).to_string()}\n{out}: {sets} random sets of {len(skills)} latents"
 
 
 def _play(arguments: argparse.Namespace) -> None:

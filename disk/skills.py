@@ -7,6 +7,7 @@ A file of skills holds actors side by side and, for each skill, which actor it u
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,13 +35,16 @@ class Skill:
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The skill's deterministic action for one observation (D,) or a batch (B, D), in the environment's bounds."""
+        """The skill's action for one observation (D,) or a batch (B, D), in the environment's bounds.
+
+        The same observation always gives the same action, also of skills that sample theirs.
+        """
         given = np.asarray(obs)
         size = self.skills.observation_size
         if given.shape[-1:] != (size,) or given.ndim > 2:
             raise ValueError(f"expected observations of shape ({size},) or (B, {size}), not {given.shape}")
         batch = np.atleast_2d(given).astype(np.float32)[None]
-        action = self.skills.to_native(self.skills.pick([self.index]).mode(batch)[0])
+        action = self.skills.to_native(self.skills.pick([self.index]).actions(batch)[0])
         return action if given.ndim == 2 else action[0]
 
 
@@ -86,13 +90,34 @@ class Skills(Sequence[Skill]):
             self._picked[key] = Skills(actor, torch.arange(len(key)), self.latent[chosen], meta)
         return self._picked[key]
 
+    @property
+    def samples(self) -> bool:
+        """Whether these skills sample their actions; otherwise they act by their modes."""
+        return self.meta.get("acts") == "sample"
+
+    def actions(self, obs: np.ndarray) -> np.ndarray:
+        """Actions in [-1, 1] of all skills, each for its own observations: (N, B, D) → (N, B, A)."""
+        return self.sample(obs) if self.samples else self.mode(obs)
+
     @torch.inference_mode()
     def mode(self, obs: np.ndarray) -> np.ndarray:
-        """Deterministic actions in [-1, 1] of all skills, each for its own observations: (N, B, D) → (N, B, A)."""
+        """The most likely actions before the tanh, in [-1, 1]: (N, B, D) → (N, B, A)."""
+        return self.actor.mode(self._inputs(obs)).numpy()
+
+    @torch.inference_mode()
+    def sample(self, obs: np.ndarray) -> np.ndarray:
+        """Actions drawn from the policies, in [-1, 1]: (N, B, D) → (N, B, A).
+
+        The observation seeds the draw. So a rollout is the same however many processes share it, and needs no state.
+        """
+        noise = torch.from_numpy(_noise(np.ascontiguousarray(obs, dtype=np.float32), int(self.meta["action_size"])))
+        return self.actor.explore(self.actor.mlp(self._inputs(obs)), noise).action.numpy()
+
+    def _inputs(self, obs: np.ndarray) -> Tensor:
         inputs = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32))
         if self.latent.shape[1]:
             inputs = torch.cat((inputs, self.latent[:, None].expand(-1, inputs.shape[1], -1)), dim=-1)
-        return self.actor.mode(inputs).numpy()
+        return inputs
 
     def to_native(self, action: np.ndarray) -> np.ndarray:
         low, high = (np.asarray(self.meta[f"action_{side}"], dtype=np.float32) for side in ("low", "high"))
@@ -111,6 +136,21 @@ def _actor(tensors: dict[str, Tensor], meta: dict[str, Any], copies: int) -> Act
     actor = Actor(inputs, int(meta["action_size"]), meta["hidden"], meta["log_std_bounds"], copies)
     actor.load_state_dict(tensors)
     return actor.requires_grad_(False)
+
+
+def _noise(obs: np.ndarray, actions: int) -> np.ndarray:
+    """Standard normal numbers (N, B, A), drawn for each observation (N, B, D) by a generator of its own."""
+    noise = np.empty((*obs.shape[:2], actions), dtype=np.float32)
+    for place in np.ndindex(*obs.shape[:2]):
+        seed = hashlib.blake2b(obs[place].tobytes(), digest_size=8).digest()
+        noise[place] = np.random.default_rng(int.from_bytes(seed)).standard_normal(actions)
+    return noise
+
+
+def must_act_by_modes(skills: Skills, what: str) -> None:
+    """Raise if skills sample their actions, which `what` cannot do."""
+    if skills.samples:
+        raise ArtefactError(f"these skills sample their actions, but {what} acts by modes: give skills that do so too")
 
 
 def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[str, Any]) -> Skills:

@@ -559,3 +559,34 @@ def test_importing_the_package_waits_for_nothing_heavy():
     )
     out, err = process.communicate(timeout=60)
     assert out.strip() == "[]", err
+
+
+def test_a_condition_may_build_its_world_differently():
+    hopper = config.load().environment("hopper")
+    nominal, falling = (config.load().evaluation_job("hopper", name) for name in ("nominal", "falling"))
+    assert hopper.moments == {"nominal": 0, "falling": 0}
+    assert nominal.world == hopper.world()
+    assert nominal.world.kwargs == {"terminate_when_unhealthy": False}
+    assert falling.world.kwargs == {"terminate_when_unhealthy": True}
+    assert falling.world_steps == 0
+
+
+def test_conditions_that_are_steps_leave_the_jobs_text_as_it_was():
+    job = json.loads(config.load().evaluation_job("ant_broken", "leg2").canonical())
+    assert job["world_steps"] == 3_000_000
+    assert json.loads(config.load().environment("ant_broken").canonical())["conditions"] == {
+        "leg1": 2_000_000,
+        "leg2": 3_000_000,
+        "leg3": 0,
+        "leg4": 1_000_000,
+    }
+    random = json.loads(config.load().joint_job("point", "random", 0).canonical())
+    assert "acts" not in random
+
+
+def test_every_world_of_the_project_says_what_moves_and_measures_by_its_goals():
+    loaded = config.load()
+    assert all(row.moves for row in loaded.environments.values())
+    assert loaded.measure_job("ant").model_dump() == {"moves": 10.0, "goals": 15.0, "coordinates": 2}
+    assert loaded.measure_job("ant_broken").model_dump() == {"moves": 4.0, "goals": 15.0, "coordinates": 2}
+    assert loaded.measure_job("halfcheetah").model_dump() == {"moves": 10.0, "goals": None, "coordinates": 1}

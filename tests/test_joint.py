@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import CPU, HOOKED, fingerprint, often, once, run_python, tiny_config
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from disk.config import Config, Runtime
 from disk.envs import Projected
-from disk.errors import Interrupted, NotFiniteError
+from disk.errors import ConfigError, Interrupted, NotFiniteError
 from disk.learning.build import joint_parts
 from disk.learning.loop import Training, learn_jointly
 from disk.learning.replay import Batch, Columns
@@ -27,6 +28,7 @@ from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors
+from disk.storage.layout import roll_out
 
 STEPS, SKILLS, SEEDING, HORIZON = 300, 3, 50, 25
 ROWS = {  # every way in which policies and turns can be combined
@@ -426,6 +428,28 @@ def test_random_skills_are_networks_that_learned_nothing(tmp_path: Path, hooked:
     assert stats(run)["steps"] == 0
     assert {path.name for path in run.iterdir()} == {"skills.safetensors", "stats.json", "progress.csv"}
     assert hooked.steps <= 1, "the world is tried out, and nobody acts"
+
+
+def test_sampled_random_skills_are_the_same_networks_with_noise(tmp_path: Path):
+    config = config_of()
+    modes, sampled = (learn(config, method, tmp_path / method) for method in ("random", "random_sampled"))
+    assert load(modes).meta.get("acts") is None
+    assert load(sampled).meta["acts"] == "sample"
+    for name, weights in load(modes).actor.state_dict().items():
+        assert torch.equal(weights, load(sampled).actor.state_dict()[name])
+    job = config.evaluation_job("point")
+    still, noisy, again = (roll_out(job, load(run)) for run in (modes, sampled, sampled))
+    pd.testing.assert_frame_equal(noisy, again)
+    pd.testing.assert_frame_equal(noisy, roll_out(job, load(sampled), threads=2))
+    apart = [frame.groupby(["skill", "episode"]).last()[["x", "y"]].std().max() for frame in (still, noisy)]
+    assert apart[1] > 2 * apart[0]
+
+
+def test_only_untrained_policies_sample_and_no_controller_takes_them():
+    with pytest.raises(ConfigError, match="acts is for objective none"):
+        config_of({"methods": {"shared": {**ROWS["shared"], "acts": "sample"}}})
+    with pytest.raises(ConfigError, match=r"methods\.random_sampled\.acts"):
+        config_of().hierarchy_job("point", "random_sampled", 0, 0)
 
 
 # ---------------------------------------------------------------- batches

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import CPU, tiny_config
 
+from disk.cli import main
 from disk.config import Config
 from disk.envs import make
 from disk.evaluation.rollout import rollout
@@ -227,3 +230,23 @@ def test_relabelled_transitions_change_what_is_learned(tmp_path: Path, run: Path
     learn_jointly(config.joint_job("point", "metra", 0), tmp_path, config.runtime)
     one, other = load(tmp_path).actor.state_dict(), load(run).actor.state_dict()
     assert not any(torch.equal(value, other[name]) for name, value in one.items())
+def test_the_spread_over_random_sets_of_latents_is_reported(run: Path, tmp_path: Path, capsys: Any):
+    place = Path(shutil.copytree(run, tmp_path / "point/metra/seed0"))
+    before = load(place).latent.clone()
+    assert main(["evaluate", str(place), "--latent-sets", "3"]) == 0
+    table = pd.read_csv(place / "latent_sets.csv")
+    assert list(table.columns) == ["set", "metric", "value"]
+    values = table[table["metric"] == "hausdorff"]["value"]
+    assert len(values) == 3
+    assert values.nunique() == 3
+    said = capsys.readouterr().out
+    assert f"{values.min():.3f}" in said
+    assert "movers" in said
+    assert torch.equal(load(place).latent, before)
+    assert not (place / "metrics.csv").exists(), "the run's own measures are of its even latents"
+
+
+def test_other_runs_have_no_sets_of_latents(run: Path, tmp_path: Path):
+    place = Path(shutil.copytree(run, tmp_path / "point/diayn/seed0"))
+    assert main(["evaluate", str(place), "--latent-sets", "3"]) == 1
+    assert not (place / "latent_sets.csv").exists()

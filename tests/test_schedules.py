@@ -6,10 +6,13 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from conftest import tiny_config
+from scipy.spatial.distance import pdist
 
-from disk.learning.schedules import GrowingSkills, One, RoundRobin, Schedule, Uniform
+from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 
 
 def test_a_link_of_a_chain_is_always_the_same_skill():
@@ -131,3 +134,56 @@ def test_it_goes_on_from_its_state():
     assert other.skills == 4
     end_episodes(other, 1)
     assert other.skills == 7
+
+
+# ---------------------------------------------------------------- latents that stand for a continuum
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 10, 16])
+def test_latents_on_a_circle_have_equal_angles_between_them(count: int):
+    latents = Prior("sphere", 2).evaluated(count).numpy()
+    assert latents.dtype == np.float32
+    angles = np.sort(np.arctan2(latents[:, 1], latents[:, 0]) % (2 * np.pi))
+    gaps = np.diff(np.append(angles, angles[0] + 2 * np.pi))
+    np.testing.assert_allclose(gaps, 2 * np.pi / count, atol=1e-6)
+
+
+def test_latents_on_a_line_have_equal_gaps_and_stand_for_equal_shares():
+    np.testing.assert_allclose(Prior("cube", 1).evaluated(5)[:, 0], [-0.8, -0.4, 0.0, 0.4, 0.8], atol=1e-7)
+    assert Prior("sphere", 1).evaluated(4)[:, 0].tolist() == [-1, -1, 1, 1]
+
+
+@pytest.mark.parametrize("count", [4, 5, 10, 20, 50])
+@pytest.mark.parametrize(("shape", "size"), [("cube", 2), ("cube", 3), ("sphere", 2)])
+def test_latents_are_more_even_than_random_ones(shape: Any, size: int, count: int):
+    """The nearest two of them are farther apart than those of nine of ten random sets."""
+    prior = Prior(shape, size)
+
+    def nearest(latents: Any) -> float:
+        return float(pdist(latents.numpy()).min())
+
+    even = prior.evaluated(count)
+    assert even.shape == (count, size)
+    random = [nearest(prior.random_set(number, count)) for number in range(50)]
+    assert nearest(even) > np.quantile(random, 0.9)
+
+
+def test_latents_in_a_cube_fill_it():
+    even = Prior("cube", 2).evaluated(400).numpy()
+    counts = np.histogram2d(even[:, 0], even[:, 1], bins=4, range=[[-1, 1], [-1, 1]])[0]
+    assert counts.min() >= 21  # of 25; random draws have 15 to 35
+    assert counts.max() <= 29
+    assert np.abs(even).max() < 1
+
+
+def test_latents_on_a_sphere_have_length_one_and_no_preferred_side():
+    even = Prior("sphere", 3).evaluated(200)
+    np.testing.assert_allclose(even.norm(dim=1), 1.0, atol=1e-6)
+    assert even.mean(dim=0).abs().max() < 0.03
+
+
+def test_random_sets_differ_and_come_again():
+    prior = Prior("cube", 2)
+    sets = [prior.random_set(number, 6) for number in range(20)]
+    assert len({tuple(each.flatten().tolist()) for each in sets}) == 20
+    assert torch.equal(prior.random_set(3, 6), sets[3])

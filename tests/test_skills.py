@@ -22,6 +22,7 @@ from disk.envs import make
 from disk.errors import ArtefactError
 from disk.learning.loop import learn_jointly
 from disk.networks import Actor
+from disk.sharing.export import export
 from disk.skills import Skill, Skills, bundle, load
 from disk.storage.files import load_tensors, save_tensors
 
@@ -111,6 +112,36 @@ def test_skills_are_a_sequence():
     assert [skill.index for skill in SEVERAL[1:]] == [1, 2]
     with pytest.raises(IndexError):
         SEVERAL[3]
+
+
+def test_sampled_actions_are_the_policys_distribution():
+    """Over many observations of one kind: tanh(μ + std·ε), with ε normal."""
+    skills = skills_of(1, acts="sample", hidden=[8])
+    obs = (0.1 * np.random.default_rng(1).normal(size=(1, 4000, 2))).astype(np.float32)  # no tanh saturates
+    mean, raw = skills.actor.mlp(torch.from_numpy(obs)).numpy().reshape(4000, 2, 4).swapaxes(0, 1)
+    std = np.exp(-5.0 + 0.5 * 7.0 * (np.tanh(raw) + 1.0))
+    noise = (np.arctanh(skills.actions(obs)[0].astype(np.float64)) - mean) / std
+    assert np.abs(noise.mean(axis=0)).max() < 0.06
+    assert np.abs(noise.std(axis=0) - 1).max() < 0.06
+    assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.06
+
+
+def test_the_observation_alone_decides_what_is_sampled():
+    skills = skills_of(3, acts="sample")
+    together = skills.actions(np.broadcast_to(OBS, (3, *OBS.shape)))
+    np.testing.assert_allclose(together[1], skills.pick([1]).actions(OBS[None])[0], atol=1e-6)
+    np.testing.assert_allclose(skills[1].act(OBS[:5]), skills[1].act(OBS)[:5], atol=1e-6)
+    assert np.abs(together - skills.mode(np.broadcast_to(OBS, (3, *OBS.shape)))).max() > 0.1
+    assert np.abs(together[1, 0] - together[1, 1]).max() > 0.01
+
+
+def test_skills_that_sample_are_no_choice_for_controllers_and_are_not_exported(tmp_path: Path):
+    skills = skills_of(2, acts="sample")
+    with pytest.raises(ArtefactError, match="controller's choice acts by modes"):
+        disk.SkillEnv(make(skills.world), skills)
+    skills.save(tmp_path / "skills.safetensors")
+    with pytest.raises(ArtefactError, match="exported model acts by modes"):
+        export(tmp_path, "torchscript")
 
 
 def test_different_skills_act_differently():

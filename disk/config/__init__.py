@@ -227,7 +227,8 @@ class Config(Model):
         """
         environment = self.environment(env)
         name = condition or next(iter(environment.conditions))
-        step = environment.conditions[known(environment.conditions, name, f"condition of {env}")]
+        condition = known(environment.conditions, name, f"condition of {env}")
+        step, world = environment.moments[condition], environment.world_in(condition)
         steps = [environment.last_of(skill) for skill in range(environment.skills)] if step == "trained" else step
         if step == "trained" and method and self.method(method).incremental:
             ends = [self.start_of(env, method, skill + 1) for skill in range(environment.skills)]
@@ -236,7 +237,7 @@ class Config(Model):
             steps = self.budget_of(env, method) - 1
         return EvaluationJob(
             env=env,
-            world=environment.world(),
+            world=world,
             horizon=environment.test_horizon,
             world_steps=steps,
             episodes=self.evaluation.episodes,
@@ -281,7 +282,8 @@ class Config(Model):
                     f"{own['sac'].seed_steps} seed steps of a flat controller"
                 )
         else:
-            self.method(method)
+            if self.method(method).acts:
+                raise ConfigError(f"methods.{method}.acts: a controller's skills act by their modes")
             own["environments"] = settings.environments
         return HierarchyJob(
             env=env,
@@ -320,6 +322,7 @@ class Config(Model):
             seed=seed,
             skills=self.skills_of(env, method),
             sac=self.sac_of(env, method),
+            acts=row.acts,
             code=code_hash() if self.retrain_on_code_change else None,
             **learned,
         )

@@ -142,6 +142,15 @@ class Downstream(Model):
         return self
 
 
+class Condition(Model):
+    """A world that skills are evaluated in, where a step does not say enough."""
+
+    step: NonNegativeInt | Literal["trained"] = 0
+    """The world as it is at this step, or that of a skill's last training step."""
+    kwargs: dict[str, Any] = {}
+    """Passed to `gymnasium.make` on top of the row's."""
+
+
 class Environment(World):
     """A row of envs.yaml: a world, its schedule and how it is evaluated."""
 
@@ -159,8 +168,11 @@ class Environment(World):
     """Transitions kept; the oldest go first."""
     sac: dict[str, Any] = {}
     """SAC settings that this environment sets differently."""
-    conditions: Annotated[dict[Name, NonNegativeInt | Literal["trained"]], Field(min_length=1)] = {"nominal": 0}
-    """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step."""
+    conditions: Annotated[dict[Name, NonNegativeInt | Literal["trained"] | Condition], Field(min_length=1)] = {
+        "nominal": 0
+    }
+    """Worlds that skills are evaluated in: the world as it is at a step, or that of a skill's last training step; or
+    such a step with `kwargs` that build the world differently."""
     moves: PositiveFloat | None = None
     """A skill is a mover if it ends farther than this from its start, on average over the evaluation's episodes. Null:
     movers are not counted."""
@@ -180,7 +192,7 @@ class Environment(World):
     @model_validator(mode="after")
     def _conditions_exist(self) -> Environment:
         last = self.evolution.total if self.evolution else 0
-        for name, step in self.conditions.items():
+        for name, step in self.moments.items():
             if step == "trained" and self.evolution is None:
                 raise ValueError(f"conditions.{name}: 'trained' needs a world that evolves")
             if step != "trained" and step > last:
@@ -195,6 +207,18 @@ class Environment(World):
                 "give one entry a skill, or a single number for all"
             )
         return self
+
+    @property
+    def moments(self) -> dict[str, int | Literal["trained"]]:
+        """The step of each condition."""
+        conditions = self.conditions.items()
+        return {name: given.step if isinstance(given, Condition) else given for name, given in conditions}
+
+    def world_in(self, condition: str) -> World:
+        """The world of a condition, built with its kwargs."""
+        given, world = self.conditions[condition], self.world()
+        extra = given.kwargs if isinstance(given, Condition) else {}
+        return world.model_copy(update={"kwargs": {**world.kwargs, **extra}}) if extra else world
 
     def steps_of(self, skill: int) -> int:
         return self.steps[skill] if isinstance(self.steps, list) else self.steps

@@ -92,6 +92,8 @@ class JointJob(Model):
     snapshots: list[PositiveInt] | None = None
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    acts: Literal["sample"] | None = None
+    """How untrained policies act; null: by their modes."""
     code: str | None = None
 
 

@@ -50,6 +50,8 @@ class Method(Model):
     from a new one."""
     adaptive: bool = False
     """A skill of a chain ends when it has converged; its steps are the most that it gets."""
+    acts: Literal["sample"] | None = None
+    """For objective none: `sample` draws actions from the untrained policies. Null: they act by their modes."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
     sac_in: dict[Name, dict[str, Any]] = {}
@@ -83,6 +85,8 @@ class Method(Model):
             raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
         if not self.incremental and (self.fork or self.warm or self.adaptive):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
+        if self.objective != "none" and self.acts:
+            raise ValueError("acts is for objective none: skills that were learned act by their modes")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
         if self.objective == "none" and self.normalise:

@@ -15,13 +15,14 @@ from gymnasium.spaces import Box, Discrete
 
 from disk.envs import Projected
 from disk.errors import ArtefactError
-from disk.skills import Skills, shown
+from disk.skills import Skills, must_act_by_modes, shown
 
 
 class Performers:
     """Skills at work in one or several environments, each in its own: `choose` them, then let them `act`."""
 
     def __init__(self, skills: Skills) -> None:
+        must_act_by_modes(skills, "a controller's choice")
         layers = [(weight.numpy(), bias.numpy()) for weight, bias in skills.actor.mlp.layers]
         weight, bias = layers[-1]
         actions = int(skills.meta["action_size"])

@@ -85,7 +85,7 @@ def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dic
     snapshots = sorted({int(name.partition("@")[2]) for name in measured if "@" in name})
     ends = [step for step in snapshots if world_at(step - 1) != world_at(step)]
     pairs = {}
-    for condition, own in environment.conditions.items():
+    for condition, own in environment.moments.items():
         for moment in (steps, *(step for step in snapshots if step not in ends)):
             now = condition if moment == steps else f"{condition}@{moment}"
             pairs[now] = now
@@ -110,12 +110,12 @@ def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Pat
 
 def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Iterator[Panel]:
     count = min(MOST_PANELS - len(environment.conditions) + 1, environment.skills)
-    for condition, step in environment.conditions.items():
+    for condition, step in environment.moments.items():
         if step == "trained":
             for panel in range(1, count + 1):
                 skills, frame = environment.skills * panel // count, frames[condition]
                 name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
                 yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
-    steps = {condition: step for condition, step in environment.conditions.items() if step != "trained"}
+    steps = {condition: step for condition, step in environment.moments.items() if step != "trained"}
     for condition, step in sorted(steps.items(), key=lambda item: item[1]):
         yield condition.replace("_", " "), step, frames[condition]

@@ -1,4 +1,4 @@
-"""Rollouts: trajectories of skills under their deterministic actions.
+"""Rollouts: trajectories of skills under their deterministic actions, or sampled ones if their file says so.
 
 Everything that is measured or drawn comes from these, and so does 𝒯. Episodes and skills advance
 together, one batched forward pass a step for all of them. Several processes (`disk.evaluation.workers`) may share
@@ -99,7 +99,7 @@ def _together(
         position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
     running = list(zip(lanes, grid, strict=False))
     for t in range(1, horizon + 1):
-        actions = skills.mode(obs)
+        actions = skills.actions(obs)
         still = []
         for lane, (i, j) in running:
             seen, _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))

@@ -53,7 +53,7 @@ def beside_each_other(config: Config, env: str) -> list[str]:
     """Methods that are compared under every condition, where parts of the robot die: a chain and a joint method."""
     row, learned = config.environment(env), list(first_runs(config, env))
     breaks = any(change.what == "actuator" for change in row.evolution.changes) if row.evolution else False
-    if not breaks or len(row.conditions) < 2 or "trained" in row.conditions.values():
+    if not breaks or len(row.conditions) < 2 or "trained" in row.moments.values():
         return []
     joint = [method for method in learned if not config.method(method).incremental]
     chosen = [chain_of(config, env), BESIDE if BESIDE in joint else next(iter(joint), None)]

@@ -85,7 +85,7 @@ def draw_legs(environment: Environment, title: str, drawn: int, rollouts: Sequen
     for path in rollouts:
         condition, at, _ = path.stem.partition("@")
         (taken if at else final).setdefault(path.parts[-4], {})[condition] = pd.read_parquet(path)
-    moments = {name: step for name, step in environment.conditions.items() if step != "trained"}
+    moments = {name: step for name, step in environment.moments.items() if step != "trained"}
     columns: dict[str, dict[str, pd.DataFrame]] = {}
     last = environment.snapshots[-1] if environment.snapshots else None
     for method, own in final.items():

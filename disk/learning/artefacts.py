@@ -150,7 +150,8 @@ def write_untrained(job: JointJob, out: Path) -> None:
     generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
     actor = Actor(*sizes, copies=job.skills, generator=generator)
-    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), describe(env, job)).save(out / FILE)
+    meta = describe(env, job) | ({"acts": job.acts} if job.acts else {})  # others say nothing of it
+    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / FILE)
     no_steps = "time/total_timesteps\n"
     save_text(out / "progress.csv", no_steps)
     sums = {"checksums": {FILE: checksum(out / FILE)}, "curve": curve_checksum(no_steps)}

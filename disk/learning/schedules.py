@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, Protocol
 
 import numpy as np
@@ -131,8 +132,30 @@ class Prior:
         return z
 
     def evaluated(self, count: int) -> Tensor:
-        """The latents that stand for the continuum, (count, size): drawn once, the same in every run."""
-        return torch.from_numpy(self._draw(seed_of("latent", 0, 0), count))
+        """The latents that stand for the continuum, (count, size): even over the prior, the same in every run.
+
+        On a circle they have equal angles between them, on a line equal gaps. Elsewhere they are the first points of a
+        low-discrepancy sequence, which is even for any count; a sphere's are mapped by the normal distribution.
+        """
+        if self.shape == "sphere" and self.size == 2:
+            angles = 2.0 * np.pi * np.arange(count) / count
+            return torch.from_numpy(np.column_stack((np.cos(angles), np.sin(angles))).astype(np.float32))
+        if self.size == 1:
+            shares = (np.arange(count)[:, None] + 0.5) / count
+        else:
+            ratio = 2.0  # becomes the root of x^(size + 1) = x + 1, a golden ratio: multiples of its powers fill a cube
+            for _ in range(64):
+                ratio = (1.0 + ratio) ** (1.0 / (self.size + 1))
+            shares = (0.5 + np.arange(1, count + 1)[:, None] * ratio ** -np.arange(1.0, self.size + 1.0)) % 1.0
+        if self.shape == "cube":
+            return torch.from_numpy((2.0 * shares - 1.0).astype(np.float32))
+        if self.size == 1:
+            return torch.from_numpy(np.where(shares < 0.5, -1.0, 1.0).astype(np.float32))
+        return torch.from_numpy(_unit(np.vectorize(NormalDist().inv_cdf)(shares)).astype(np.float32))
+
+    def random_set(self, number: int, count: int) -> Tensor:
+        """Latents that are drawn at random, (count, size): what an evaluation might have had instead."""
+        return torch.from_numpy(self._draw(seed_of("latent", 0, 0, number), count))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Latents for relabelled transitions, (count, size), from a stream that a checkpoint keeps."""
@@ -145,6 +168,9 @@ class Prior:
         random, shape = np.random.default_rng(seed), (count, self.size)
         if self.shape == "cube":
             return random.uniform(-1.0, 1.0, shape).astype(np.float32)
-        drawn = random.standard_normal(shape)
-        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-        return drawn.astype(np.float32)
+        return _unit(random.standard_normal(shape)).astype(np.float32)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    scaled: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return scaled

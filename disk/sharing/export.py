@@ -17,7 +17,7 @@ import numpy as np
 
 from disk.errors import ArtefactError
 from disk.sharing.card import card
-from disk.skills import FILE, Skills
+from disk.skills import FILE, Skills, must_act_by_modes
 from disk.skills import load as load_local
 from disk.storage.files import save_text, whole
 
@@ -53,6 +53,7 @@ def load(source: str | Path) -> Skills:
 def export(run: Path, form: Format, out: Path | None = None) -> Path:
     """Write the skills of a run, or of a file of skills, in a format, with a card beside them; the model's path."""
     skills = load_local(run)
+    must_act_by_modes(skills, "an exported model")
     home = run if run.is_dir() else run.parent
     folder = out or home / "export" / form
     path = folder / NAMES[form]

@@ -126,7 +126,7 @@ def _episode(env: Projected, skills: Skills, skill: int, seed: int) -> Iterator[
     over = False
     while not over:
         seen = np.asarray(shown(skills.meta, obs, info), dtype=np.float32)
-        obs, _, terminated, truncated, info = env.step(env.to_native(policy.mode(seen[None, None])[0, 0]))
+        obs, _, terminated, truncated, info = env.step(env.to_native(policy.actions(seen[None, None])[0, 0]))
         over = terminated or truncated
         yield info
 

@@ -19,6 +19,7 @@ from disk.storage.files import load_stats, save_text, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from disk.skills import Skills
 
@@ -171,6 +172,29 @@ def measure(rollouts: Sequence[Path], out: Path, by: MeasureJob | None = None) -
         frames.append(frame)
     result = pd.concat(frames, ignore_index=True)
     save_csv(result, out, rollouts)
+    return result
+
+
+def evaluate_latents(
+    job: EvaluationJob, skills: Skills, sets: Sequence[Tensor], by: MeasureJob, out: Path, threads: int = 1
+) -> pd.DataFrame:
+    """Measure one policy with other sets of latents: what an evaluation might have found instead.
+
+    Columns set, metric, value: means over the skills of each set.
+    """
+    import pandas as pd
+    import torch
+
+    from disk.evaluation import metrics
+    from disk.skills import Skills
+
+    frames = []
+    for number, latents in enumerate(sets):
+        others = Skills(skills.actor, torch.zeros(len(latents), dtype=torch.int64), latents, skills.meta)
+        means = metrics.measure(roll_out(job, others, threads), by).groupby("metric", sort=False)["value"].mean()
+        frames.append(means.reset_index().assign(set=number)[["set", "metric", "value"]])
+    result = pd.concat(frames, ignore_index=True)
+    save_csv(result, out)
     return result
 
 
