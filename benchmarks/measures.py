@@ -68,7 +68,7 @@ def told_apart(paths: Path, movers: np.ndarray) -> float:
     """How many of the movers can be told apart by the ends that a paths.csv has."""
     last = ends(pd.read_csv(paths))
     theirs = last[last["skill"].isin(movers)]
-    return distinct(theirs[["x", "y"]].to_numpy(), theirs["skill"].to_numpy())
+    return distinct(*(theirs[columns].to_numpy() for columns in (["x", "y"], "skill", "episode")))
 
 
 if __name__ == "__main__":

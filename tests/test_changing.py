@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from disk import config
-from disk.config import Environment
-from disk.evaluation.forgetting import draw_worlds, forgetting_table
+from disk.config import Environment, UsableJob
+from disk.errors import ConfigError
+from disk.evaluation.forgetting import draw_worlds, forgetting_table, measure_usable, usable_table
 from disk.figures import worlds as plots_worlds
+from disk.networks import Actor
+from disk.skills import Skills
 
 CONFIG = config.load()
 MILLION = 1_000_000
@@ -135,3 +139,95 @@ def test_the_row_that_a_script_gets_is_the_configurations():
     for name in ("point_blocks", "ant_broken"):
         environment = CONFIG.environment(name)
         assert Environment.model_validate_json(environment.canonical()) == environment
+
+
+# ---------------------------------------------------------------- skills that can be used in the world as it is
+
+EAST, WEST, NORTH, SOUTH = range(4)
+
+
+def thrusting(path: Path, *thrusters: int) -> None:
+    """Skills that fire one thruster each, whatever they see."""
+    job = CONFIG.evaluation_job("point_broken")
+    actor = Actor(2, 4, [4], (-5.0, 2.0), len(thrusters), torch.Generator().manual_seed(0)).requires_grad_(False)
+    for weights in actor.mlp.weights:
+        weights.zero_()
+    for bias in actor.mlp.biases:
+        bias.zero_()
+    for skill, thruster in enumerate(thrusters):
+        actor.mlp.biases[-1][skill, 0, :4] = -20.0
+        actor.mlp.biases[-1][skill, 0, thruster] = 20.0
+    meta = {
+        "env": "point_broken",
+        "world": job.world.model_dump(mode="json"),
+        "observation_size": 2,
+        "action_size": 4,
+        "latent_size": 0,
+        "action_low": [0.0] * 4,
+        "action_high": [1.0] * 4,
+        "hidden": [4],
+        "log_std_bounds": [-5.0, 2.0],
+        "seed": 0,
+        "config_hash": "abc",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Skills(actor, torch.arange(len(thrusters)), torch.zeros(len(thrusters), 0), meta).save(path)
+
+
+def usable_job(**changes: object) -> UsableJob:
+    return CONFIG.usable_job("point_broken", "disk").model_copy(update=changes)
+
+
+def rows(table: pd.DataFrame) -> list[tuple[object, ...]]:
+    return list(table.itertuples(index=False, name=None))
+
+
+def test_of_a_chain_the_finished_skills_are_counted_in_the_world_as_it_is(tmp_path: Path):
+    """Without the eastern thruster until step 8,000, then without the northern one."""
+    run = tmp_path / "disk/seed3"
+    thrusting(run / "skills.safetensors", EAST, NORTH, WEST)
+    table = measure_usable(usable_job(ends=[4_000, 8_000, 16_000]), run, run / "usable.csv")
+    assert rows(table) == [
+        (4_000, "no_east", 0, 0),
+        (8_000, "no_east", 1, 1),  # north
+        (8_000, "no_north", 1, 1),  # and then only east
+        (16_000, "no_north", 2, 2),
+    ]
+    joined = usable_table([run / "usable.csv"])
+    assert list(joined.columns) == ["method", "seed", "step", "condition", "movers", "distinct"]
+    assert rows(joined)[-1] == ("disk", 3, 16_000, "no_north", 2, 2)
+
+
+def test_skills_that_are_learned_together_are_counted_as_they_were(tmp_path: Path):
+    run = tmp_path / "dads/seed0"
+    thrusting(run / "snapshots/8000.safetensors", NORTH, NORTH, SOUTH)
+    thrusting(run / "skills.safetensors", SOUTH, SOUTH, NORTH)
+    table = measure_usable(usable_job(ends=[8_000, 12_000], chain=False), run, run / "usable.csv")
+    assert rows(table[["step", "condition", "movers"]]) == [
+        (8_000, "no_east", 3),
+        (8_000, "no_north", 1),
+        (12_000, "no_north", 2),
+    ]
+    assert list(table["distinct"]) == pytest.approx([2, 1, 1])  # those that do the same count once
+
+
+def test_a_world_that_no_condition_names_is_called_by_its_step(tmp_path: Path):
+    run = tmp_path / "disk/seed0"
+    thrusting(run / "skills.safetensors", NORTH)
+    job = usable_job(ends=[5_000], conditions={"no_west": 16_000})
+    assert rows(measure_usable(job, run, run / "usable.csv")) == [(5_000, "step4999", 1, 1)]
+
+
+def test_chains_are_looked_at_after_each_skill_and_the_others_at_their_snapshots():
+    chain, joint = (CONFIG.usable_job("point_broken", method) for method in ("disk", "diayn"))
+    assert chain.ends == [4_000 * skill for skill in range(1, 9)]
+    assert joint.ends == [8_000, 16_000, 24_000, 32_000]
+    assert (chain.chain, joint.chain) == (True, False)
+    assert chain.measure.moves == 6.0
+    assert chain.conditions == {"no_east": 0, "no_north": 8_000, "no_west": 16_000, "no_south": 24_000}
+    with pytest.raises(ConfigError, match=r"environments\.point\.evolution"):
+        CONFIG.usable_job("point", "disk")
+
+
+def test_no_runs_give_an_empty_table_of_usable_skills():
+    assert usable_table([]).empty

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from random import Random
 
 import numpy as np
 import pandas as pd
@@ -283,28 +284,34 @@ def test_movers_that_end_apart_count_one_each() -> None:
 
 @pytest.mark.parametrize("count", [2, 5, 20])
 def test_identical_movers_count_one_together(count: int) -> None:
-    measured = measured_by({skill: [[(20, 0)]] * 10 for skill in range(count)}, moves=10.0)
-    assert value(measured, "movers", metrics.RUN) == count
-    together = count * 9 / (count * 10 - 1)  # of a point's 10 count - 1 nearest, all at distance 0, 9 are its own
-    assert value(measured, "distinct", metrics.RUN) == pytest.approx(together)
-    assert 0.9 < together < 1
+    on_a_spot = measured_by({skill: [[(20, 0)]] * 10 for skill in range(count)}, moves=10.0)
+    assert value(on_a_spot, "movers", metrics.RUN) == count
+    assert value(on_a_spot, "distinct", metrics.RUN) == pytest.approx(1)
+    # Equal policies from equal starts: each episode ends at a point of its own, the same for all of them.
+    alike = measured_by(dict.fromkeys(range(count), around(20, 0)), moves=10.0)
+    assert value(alike, "distinct", metrics.RUN) == pytest.approx(1)
 
 
-def test_movers_that_end_alike_by_chance_count_about_one_together() -> None:
-    ends = np.random.default_rng(0).normal((30, 0), 3, (5, 200, 2))
-    told_apart = metrics.distinct(ends.reshape(-1, 2), np.repeat(np.arange(5), 200))
-    assert told_apart == pytest.approx(1, abs=0.15)
+@pytest.mark.parametrize("episodes", [10, 200])
+def test_movers_that_end_alike_by_chance_count_about_one_together(episodes: int) -> None:
+    random = np.random.default_rng(0)
+    label, episode = np.repeat(np.arange(5), episodes), np.tile(np.arange(episodes), 5)
+    counts = [metrics.distinct(random.normal((30, 0), 3, (5 * episodes, 2)), label, episode) for _ in range(20)]
+    assert np.mean(counts) == pytest.approx(1, abs=0.1)
 
 
 def test_two_alike_beside_one_apart_count_two() -> None:
-    measured = measured_by({0: [[(20, 0)]] * 10, 1: [[(20, 0)]] * 10, 2: [[(-20, 0)]] * 10}, moves=10.0)
-    assert value(measured, "distinct", metrics.RUN) == pytest.approx(1 + 2 * 9 / 19)
+    measured = measured_by({0: around(20, 0), 1: around(20, 0), 2: around(-20, 0)}, moves=10.0)
+    assert value(measured, "distinct", metrics.RUN) == pytest.approx(2)
 
 
 def test_half_confused_movers_count_by_hand() -> None:
     # 10 and 11 have each other, and so have 90 and 91. But 50 is nearest to the other skill's 51, and 51 to 50.
     ends = np.array([[10, 0], [11, 0], [50, 0], [51, 0], [90, 0], [91, 0]], dtype=float)
-    assert metrics.distinct(ends, np.array([0, 0, 0, 1, 1, 1])) == pytest.approx(2 / 3 + 2 / 3)
+    label, episode = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2])
+    assert metrics.distinct(ends, label, episode) == pytest.approx(2 / 3 + 2 / 3)
+    # If 50 and 51 are of the same episode, each has to look elsewhere: 50 at its own 11, 51 at its own 90.
+    assert metrics.distinct(ends, label, np.array([0, 1, 2, 2, 1, 0])) == pytest.approx(2)
 
 
 def test_standing_skills_neither_count_nor_confuse() -> None:
@@ -328,26 +335,34 @@ def test_a_skill_without_a_sound_episode_is_no_mover() -> None:
 
 def test_ties_favour_nobody() -> None:
     square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=float)  # each has two neighbours at distance 1
-    assert metrics.distinct(square, np.array([0, 0, 1, 1])) == pytest.approx(1)
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 0, 3, 1]):
         skills = np.array([0, 0, 1, 1])[order]
-        assert (
-            metrics.distinct(square[order], skills) == metrics.distinct(square[order], 1 - skills) == pytest.approx(1)
-        )
+        for label in (skills, 1 - skills):
+            assert metrics.distinct(square[order], label, np.arange(4)) == pytest.approx(1)
 
 
-@given(st.integers(2, 4), st.integers(1, 4), st.randoms())
-def test_distinct_equals_brute_force_and_is_between_none_and_all(skills: int, episodes: int, random) -> None:
+@pytest.mark.parametrize("count", [2, 5])
+def test_movers_of_a_single_episode_cannot_be_told_apart(count: int) -> None:
+    measured = measured_by({skill: [[(20.0 + 5 * skill, 0)]] for skill in range(count)}, moves=10.0)
+    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (
+        count,
+        pytest.approx(1),
+    )
+
+
+@given(st.integers(2, 4), st.integers(2, 4), st.randoms())
+def test_distinct_equals_brute_force_and_is_between_none_and_all(skills: int, episodes: int, random: Random) -> None:
     ends = np.array([(random.randint(0, 3), random.randint(0, 3)) for _ in range(skills * episodes)], dtype=float)
-    label = np.repeat(np.arange(skills), episodes)
+    label, episode = np.repeat(np.arange(skills), episodes), np.tile(np.arange(episodes), skills)
     total = 0.0
     for i, mine in enumerate(label):
-        others = [j for j in range(len(ends)) if j != i]
+        others = [j for j in range(len(ends)) if episode[j] != episode[i]]
         apart = [float(np.linalg.norm(ends[i] - ends[j])) for j in others]
         near = [j for j, away in zip(others, apart, strict=True) if math.isclose(away, min(apart), abs_tol=1e-12)]
         total += sum(label[j] == mine for j in near) / len(near) / episodes
-    assert metrics.distinct(ends, label) == pytest.approx(total)
-    assert 0 <= metrics.distinct(ends, label) <= skills + 1e-9
+    found = metrics.distinct(ends, label, episode)
+    assert found == pytest.approx(total)
+    assert 0 <= found <= skills + 1e-9
 
 
 def test_the_best_skill_for_a_goal_comes_nearest_on_average_over_its_episodes() -> None:

@@ -17,6 +17,7 @@ from matplotlib.patches import Circle
 from disk.config import Change, Coordinates, Evolution, World, load
 from disk.figures.forgetting import forgetting
 from disk.figures.worlds import DEAD, PRESENT, REMOVED, worlds
+from disk.plots_usable import usable
 
 ENVIRONMENTS = load().environments
 NOTHING = pd.DataFrame()
@@ -237,3 +238,24 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         forgetting(matrix(("disk",), 3, ("leg1",)), tmp_path / f"{name}.f.svg", env="point")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.f.svg").read_bytes() == (tmp_path / "b.f.svg").read_bytes()
+
+
+# ---------------------------------------------------------------- usable skills over training
+
+
+def test_usable_skills_are_a_line_a_method_with_the_drop_where_the_world_changes(
+    tmp_path: Path, captured: Captured
+) -> None:
+    columns = ["method", "seed", "step", "condition", "movers", "distinct"]
+    counted = [(100, "east", 2), (100, "west", 0), (200, "west", 4)]
+    lines = [("disk", seed, step, where, n + seed, n) for seed in (0, 2) for step, where, n in counted]
+    table = pd.DataFrame([*lines, ("dads", 0, 200, "west", 5, 1)], columns=columns)
+    usable(table, tmp_path / "usable.svg", env="point_broken")
+    figure = captured()
+    movers = figure.axes[0].get_lines()
+    assert movers[0].get_xdata().tolist() == [100, 100, 200]
+    assert movers[0].get_ydata().tolist() == [3, 1, 5]
+    assert movers[0].get_label() == "DISk, 2 seeds"
+    assert [line.get_ydata().tolist() for line in movers[1:3]] == [[2, 0, 4], [4, 2, 6]]
+    usable(table.iloc[:0], tmp_path / "none.svg", env="point_broken")
+    assert "no runs" in texts(tmp_path / "none.svg")

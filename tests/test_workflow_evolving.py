@@ -34,6 +34,7 @@ MINE = {  # a world of a user's own: thrusters that die and blocks that vanish, 
     },
     "conditions": {"no_east": 399, "no_west": 799, "trained": "trained"},
     "snapshots": [400],
+    "moves": 0.1,
 }
 
 
@@ -100,6 +101,20 @@ def test_what_joint_skills_forget_is_measured_from_their_snapshots(done: Project
         for condition in ("no_east", "no_west", "trained"):
             assert table.loc[(condition, skill), "distance_final"] == distance[condition, skill]
     assert (distance["no_east@400"] != distance["no_east"]).all()
+
+
+def test_skills_that_can_be_used_are_counted_over_training(done: Project) -> None:
+    root = done.path / "results/mine"
+    table = pd.read_csv(root / "usable.csv")
+    assert list(table.columns) == ["method", "seed", "step", "condition", "movers", "distinct"]
+    assert set(table["method"]) == {"disk", "diayn"}
+    chain, joint = (list(table[table["method"] == method]["step"]) for method in ("disk", "diayn"))
+    assert list(dict.fromkeys(chain)) == [300, 500, 800]
+    assert joint == [400, 400, 800], "before and after the thruster dies, and at the end"
+    assert list(table[table["method"] == "diayn"]["condition"])[:1] == ["no_east"]
+    assert (table["movers"] <= 3).all()
+    assert (table["distinct"] <= table["movers"] + 1e-6).all()
+    assert (root / "usable.svg").stat().st_size > 1000
 
 
 def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: Project) -> None:

@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError, model_validat
 
 from disk.config import resolve
 from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
-from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob
+from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob, UsableJob
 from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.settings import (
@@ -76,6 +76,7 @@ __all__ = [
     "Share",
     "SkillJob",
     "Tracking",
+    "UsableJob",
     "World",
     "load",
     "merge",
@@ -249,6 +250,21 @@ class Config(Model):
         row = self.environment(env)
         goals = row.downstream if row.downstream.env is None else self.environment(row.downstream.env).downstream
         return MeasureJob(moves=row.moves, goals=goals.size, coordinates=len(row.position.entries))
+
+    def usable_job(self, env: str, method: str) -> UsableJob:
+        """At which moments of a run, and in which worlds, its skills are counted."""
+        row, chain = self.environment(env), self.method(method).incremental
+        if row.evolution is None or row.moves is None:
+            missing = "evolution" if row.evolution is None else "moves"
+            raise ConfigError(f"environments.{env}.{missing}: missing: usable skills are counted where worlds change")
+        finished = [self.start_of(env, method, skill + 1) for skill in range(row.skills)] if chain else []
+        return UsableJob(
+            evaluation=self.evaluation_job(env, method=method).model_copy(update={"world_steps": 0}),
+            measure=MeasureJob(moves=row.moves),
+            ends=finished or list(dict.fromkeys([*row.snapshots, self.budget_of(env, method)])),
+            chain=chain,
+            conditions={name: step for name, step in row.moments.items() if step != "trained"},
+        )
 
     def goals_of(self, env: str) -> tuple[World, float]:
         """The world that an environment's skills are put to work in, and how far its goals are away."""

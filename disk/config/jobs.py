@@ -48,6 +48,20 @@ class MeasureJob(Model):
     """Coordinates of the position."""
 
 
+class UsableJob(Model):
+    """What the skills that can be used during a training depend on besides the skills."""
+
+    evaluation: EvaluationJob
+    """How they are rolled out; each moment has a world of its own."""
+    measure: MeasureJob
+    ends: list[NonNegativeInt]
+    """Global steps at which a skill of a chain is finished, or skills that are learned together are kept."""
+    chain: bool
+    """Whether skills are learned one after another."""
+    conditions: dict[Name, NonNegativeInt]
+    """Names of worlds, and the steps they are of."""
+
+
 class SkillJob(Model):
     """Everything the training of one skill depends on besides the earlier skills' files."""
 

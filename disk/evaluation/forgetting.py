@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disk.config import Environment, EvaluationJob
+from disk.config import Environment, EvaluationJob, UsableJob
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.tables import read_rollouts, save_csv
@@ -93,6 +93,50 @@ def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dic
                 seen = [end for end in ends if end <= moment and world_at(end - 1) == world_at(own)]
                 pairs[now] = f"{condition}@{seen[-1]}" if seen else now
     return pairs
+
+
+def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd.DataFrame:
+    """Count the skills of a run that can be used while it is trained: columns step, condition, movers, distinct.
+
+    At each end of the job there are the skills of a chain that are finished by then, or the snapshot of skills that are
+    learned together. They are counted in the world of the last step and, if the world changes there, in the new one.
+    """
+    import pandas as pd
+
+    from disk.evaluation import metrics
+    from disk.learning.artefacts import snapshot_name
+    from disk.skills import FILE, load
+    from disk.storage.manifest import as_recorded
+
+    env = make(job.evaluation.world)
+    assert isinstance(env.env, Evolving)
+    world_at = env.env.signature
+    names = {world_at(step): name for name, step in job.conditions.items()}
+    as_recorded(run / FILE)
+    final, rows = load(run / FILE), []
+    for number, end in enumerate(job.ends):
+        last = end == job.ends[-1]
+        skills = final.pick(range(number + 1)) if job.chain else final
+        if not (job.chain or last):
+            as_recorded(run / snapshot_name(end))
+            skills = load(run / snapshot_name(end))
+        changes = not last and world_at(end - 1) != world_at(end)
+        for step in (max(0, end - 1), end) if changes else (max(0, end - 1),):
+            rolled = roll_out(job.evaluation.model_copy(update={"world_steps": step}), skills, threads)
+            found = metrics.measure(rolled, job.measure).set_index("metric")["value"]
+            rows.append((end, names.get(world_at(step), f"step{step}"), found["movers"], found["distinct"]))
+    table = pd.DataFrame(rows, columns=["step", "condition", "movers", "distinct"])
+    save_csv(table, out, [run / FILE])
+    return table
+
+
+def usable_table(usable: Sequence[Path]) -> pd.DataFrame:
+    """The usable.csv of all runs as one: columns method, seed, step, condition, movers, distinct."""
+    import pandas as pd
+
+    frames = [frame.assign(method=method, seed=seed) for method, seed, frame in read_runs(usable)]
+    columns = ["method", "seed", "step", "condition", "movers", "distinct"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
 def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:

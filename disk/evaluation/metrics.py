@@ -123,20 +123,22 @@ def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
     return away.index[away > moves].to_numpy()
 
 
-def distinct(end: np.ndarray, label: np.ndarray) -> float:
-    """How many skills can be told apart by their endpoints (N, 2), given the skill (N,) of each.
+def distinct(end: np.ndarray, label: np.ndarray, episode: np.ndarray) -> float:
+    """How many skills can be told apart by their endpoints (N, 2), given the skill (N,) and episode (N,) of each.
 
-    Each skill counts as the share of its endpoints whose nearest other endpoint is its own, the leave-one-out accuracy
-    of one nearest neighbour. Skills that end apart count 1 each; k skills that end alike count 1 together, or a little
-    less. Of several nearest endpoints each has its share. A single skill counts 1.
+    Each skill counts as the share of its endpoints whose nearest endpoint in other episodes is its own: the accuracy of
+    one nearest neighbour. Skills that end apart count 1 each; k skills that end alike count 1 together. The episode
+    itself is left out of all skills: they start it from the same state, so that equal policies end it at the same
+    point. Of several nearest endpoints each has its share. Without other episodes, skills count 1 together.
     """
     skills = np.unique(label)
     if len(skills) < 2:
         return float(len(skills))
-    apart = cdist(end, end)
-    np.fill_diagonal(apart, np.inf)
-    nearest = apart <= apart.min(axis=1, keepdims=True) * (1 + SAME)
+    apart = np.where(episode[:, None] == episode, np.inf, cdist(end, end))
+    least = apart.min(axis=1, keepdims=True)
+    nearest = apart <= least * (1 + SAME)
     right = (nearest & (label[:, None] == label)).sum(axis=1) / nearest.sum(axis=1)
+    right[np.isinf(least[:, 0])] = 1 / len(skills)
     return float(sum(right[label == skill].mean() for skill in skills))
 
 
@@ -214,7 +216,7 @@ def measure(rollouts: pd.DataFrame, by: MeasureJob | None = None) -> pd.DataFram
     if by and by.moves is not None:
         movers = moving(points, by.moves)
         theirs = points[points["skill"].isin(movers)]
-        told_apart = distinct(theirs[["x", "y"]].to_numpy(), theirs["skill"].to_numpy())
+        told_apart = distinct(*(theirs[columns].to_numpy() for columns in (["x", "y"], "skill", "episode")))
         rows += [(RUN, "movers", float(len(movers))), (RUN, "distinct", told_apart)]
     if by and by.goals is not None:
         goals = goals_within(by.goals, by.coordinates)

@@ -241,6 +241,14 @@ def measure_job(wildcards):
     return CONFIG.measure_job(wildcards.env).canonical()
 
 
+def usable_job(wildcards):
+    """At which moments the skills of a run are counted, and in which worlds."""
+    try:
+        return CONFIG.usable_job(wildcards.env, wildcards.method).canonical()
+    except ValueError as error:
+        raise WorkflowError(str(error))
+
+
 def environment_row(wildcards):
     """A row of envs.yaml."""
     return CONFIG.environment(wildcards.env).canonical()

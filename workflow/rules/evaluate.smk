@@ -99,6 +99,21 @@ rule measure_after_training:
         "python workflow/scripts/after_training.py {threads} {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
 
 
+rule measure_usable:
+    """How many skills of a run could be used at each moment of its training, in the world of that moment."""
+    input:
+        "<results>/{env}/{method}/seed{seed}/skills.safetensors",
+    output:
+        "<results>/{env}/{method}/seed{seed}/usable.csv",
+    log:
+        "<logs>/{env}/{method}/seed{seed}/usable.log",
+    threads: CONFIG.evaluation.threads
+    params:
+        job=usable_job,
+    shell:
+        "python workflow/scripts/measure_usable.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+
+
 rule track:
     """Fill MLflow from what has been computed; an unreachable store is reported, and stops nothing."""
     input:

@@ -91,6 +91,26 @@ rule forgetting:
         " {input.after:q} {input.final:q} > {log:q} 2>&1"
 
 
+rule usable:
+    """How many skills of each method could be used over training, in the world as it was then."""
+    input:
+        of_learned_runs("usable.csv"),
+    output:
+        table="<results>/{env}/usable.csv",
+        figure=report(
+            "<results>/{env}/usable.svg",
+            caption="../report/usable.rst",
+            category="Worlds that change",
+            labels={"environment": "{env}", "figure": "usable skills"},
+        ),
+    log:
+        "<logs>/{env}/usable.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/usable.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+
+
 rule consistency:
     """How much the episodes of a skill differ over time, in every condition, with intervals over seeds."""
     input:
