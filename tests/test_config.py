@@ -513,7 +513,7 @@ def test_the_code_hash_ignores_what_does_not_compute(copied: Any, file: str, old
     ("file", "old", "new"),
     [
         ("learning/sac.py", "2.0 / len(goal)", "3.0 / len(goal)"),
-        ("learning/objectives/incremental.py", "self.beta * diversity", "-self.beta * diversity"),
+        ("learning/objectives/incremental.py", "torch.sub(beta * diversity", "torch.sub(-beta * diversity"),
         ("envs/point.xml", 'damping="2"', 'damping="3"'),
         ("seeds.py", '"episode": 1', '"episode": 7'),
         ("skills.py", "0.5 * (high - low)", "0.4 * (high - low)"),

@@ -134,7 +134,7 @@ class Config(Model):
         environment, row = self.environments[env], self.methods[method]
         if row.incremental:
             return self.start_of(env, method, environment.skills)
-        own = row.steps.get(env) if isinstance(row.steps, dict) else row.steps
+        own = _in(row.steps, env)
         return environment.start_of(environment.skills) if own is None else own
 
     def owner_of(self, method: str, skill: int) -> str:
@@ -144,8 +144,9 @@ class Config(Model):
 
     def steps_of(self, env: str, method: str, skill: int) -> int:
         """Environment steps of a skill of a chain."""
-        steps = self.methods[self.owner_of(method, skill)].steps
-        own = steps.get(env) if isinstance(steps, dict) else steps
+        row = self.methods[self.owner_of(method, skill)]
+        of_first = None if skill else _in(row.first_steps, env)
+        own = _in(row.steps, env) if of_first is None else of_first
         return self.environments[env].steps_of(skill) if own is None else own
 
     def start_of(self, env: str, method: str, skill: int) -> int:
@@ -211,10 +212,11 @@ class Config(Model):
             start_step=self.start_of(env, method, skill) if environment.evolution else None,
             sac=self.sac_of(env, method),
             objective=settings.relevant_to(skill),
-            first_alpha=environment.first_alpha if first else None,
+            first_alpha=environment.first_alpha if first and settings.first is None else None,
             alive_bonus=environment.alive_bonus if first else None,
             replay_capacity=environment.replay_capacity,
             replay_keep=row.replay_keep if inherits else None,
+            own_share=row.own_share if inherits else None,
             warm=None if first else row.warm,
             adaptive=self.adaptive if row.adaptive else None,
             normaliser=self.normaliser_of(env, method),
@@ -342,6 +344,11 @@ class Config(Model):
             code=code_hash() if self.retrain_on_code_change else None,
             **learned,
         )
+
+
+def _in(value: int | dict[str, int] | None, env: str) -> int | None:
+    """One number for all environments, or some environments' own."""
+    return value.get(env) if isinstance(value, dict) else value
 
 
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

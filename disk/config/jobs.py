@@ -79,6 +79,8 @@ class SkillJob(Model):
     replay_capacity: PositiveInt
     replay_keep: Share | None = None
     """Null: nothing is inherited."""
+    own_share: Share | None = None
+    """Share of a batch that is the skill's own transitions; null: batches are uniform."""
     warm: Literal["last", "diverse"] | None = None
     """Which earlier skill's policy it starts from; null: none."""
     adaptive: Adaptive | None = None

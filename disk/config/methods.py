@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from disk.config.settings import Model, Name, Share
+from disk.config.settings import OF_CHAINS, Model, Name, Share
 
 
 class Fork(Model):
@@ -35,6 +35,12 @@ class Method(Model):
     """Budget of a joint method: one for all environments, or some environments' own. Null, and where an environment is
     not listed: the total of the environment's schedule. Of a chain: steps of each skill, of a fork: of each skill after
     it; in place of the environment's."""
+    first_steps: PositiveInt | dict[Name, PositiveInt] | None = None
+    """Steps of a chain's first skill: one number for all environments, or some environments' own. Null, and where an
+    environment is not listed: as the other skills."""
+    own_share: Share | None = None
+    """Share of every batch that is drawn from a skill's own transitions; the rest is drawn from the inherited ones.
+    Null: batches are drawn uniformly from all."""
     replay_capacity: PositiveInt | None = None
     """Transitions that a joint method keeps for each policy. Null: the environment's number."""
     skills: dict[Name, PositiveInt] = {}
@@ -87,6 +93,10 @@ class Method(Model):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
         if self.objective != "none" and self.acts:
             raise ValueError("acts is for objective none: skills that were learned act by their modes")
+        chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]
+        chains += [f"settings.{name}" for name in OF_CHAINS if self.settings.get(name) is not None]
+        if not self.incremental and chains:
+            raise ValueError(f"{chains[0]}: only chains have it: expected schedule incremental")
         if self.objective == "none" and self.settings:
             raise ValueError("objective none has no settings")
         if self.objective == "none" and self.normalise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from disk.config.settings import changed
+from disk.config.settings import Incremental, changed
 from disk.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def method(config: Config, name: str) -> None:
     config.settings_of(name)
     if row.objective == "none" and row.steps != 0:
         raise ValueError(f"methods.{name}.steps: {row.steps!r}: objective none learns nothing, so steps 0")
-    for field in ("steps", "skills", "sac_in"):
+    for field in ("steps", "first_steps", "skills", "sac_in"):
         listed = getattr(row, field)
         for env in listed if isinstance(listed, dict) else ():
             if env not in config.environments:
@@ -78,12 +78,21 @@ def budget(config: Config, env: str, method: str) -> None:
             "incremental or policies shared"
         )
     if row.incremental:
+        settings = config.settings_of(method)
+        over_own = isinstance(settings, Incremental) and (settings.normaliser, settings.normaliser_over)
+        if over_own == ("running", "own") and row.reuse_replay and round((row.own_share or 0.0) * sac.batch_size) < 1:
+            raise ConfigError(
+                f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every "
+                f"batch: expected a share of at least one in {sac.batch_size}"
+            )
         for skill in range(environment.skills):
             steps, owner = config.steps_of(env, method, skill), config.owner_of(method, skill)
-            where = f"environments.{env}" if config.methods[owner].steps is None else f"methods.{owner}"
+            where = f"environments.{env}.steps" if config.methods[owner].steps is None else f"methods.{owner}.steps"
+            if skill == 0 and config.methods[owner].first_steps is not None:
+                where = f"methods.{owner}.first_steps"
             if steps <= seed_steps:
                 raise ConfigError(
-                    f"{where}.steps: {steps}: expected more than the "
+                    f"{where}: {steps}: expected more than the "
                     f"{seed_steps} seed steps of {method}, or skill {skill} would never be updated"
                 )
         if row.fork and row.fork.after >= environment.skills:

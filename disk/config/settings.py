@@ -152,22 +152,68 @@ class Incremental(Model):
     """How α grows over a skill: from 0 (tanh), from -α as in the released code (signed), not at all."""
     mean_floor: PositiveFloat
     """Means of r_c and r_d are clamped here before they are inverted."""
-    normaliser: Literal["released"] | None = None
-    """What α and β are the inverse means of. `released`: of what all earlier skills were *paid* for consistency and for
-    diversity, sign included, as in the released code. Null: of the raw r_c and r_d of the skill before."""
+    normaliser: Literal["released", "running"] | None = None
+    """Means that α and β are the inverses of. `released`: of what earlier skills were *paid* for consistency and
+    diversity, sign included, as in the released code. `running`: running means of the current skill's r_c and r_d.
+    Null: means of the raw r_c and r_d of the skill before."""
+    normaliser_window: PositiveInt | None = None
+    """Updates that the running means look back on: their weights fall exponentially with this time constant."""
+    normaliser_over: Literal["all", "own"] | None = None
+    """Transitions of a batch that enter the running means: all, or only the skill's own. Null: all."""
+    shape: Literal["difference", "gated", "log"] | None = None
+    """How r_c and r_d make a reward. `gated`: β·r_d·exp(-α·r_c), never negative. `log`: β·ln r_d - α·ln r_c with the
+    bare weights as α and β. Null: `difference`, β·r_d - α·r_c."""
+    log_floor: PositiveFloat | None = None
+    """Added to r_c and r_d before `log` takes their logarithms."""
+    first: Literal["balanced"] | None = None
+    """`balanced`: the first skill's α makes its two terms equally large, measured at its first update. Null: the
+    environment's first_alpha."""
+
+    @model_validator(mode="after")
+    def _parts_that_go_together(self) -> Incremental:
+        if self.normaliser == "running" and self.normaliser_window is None:
+            raise ValueError("normaliser_window: null: normaliser running needs a number of updates")
+        if self.shape == "log" and self.normaliser is not None:
+            raise ValueError(f"normaliser: {self.normaliser}: shape log is not normalised: expected null")
+        if self.shape == "log" and self.log_floor is None:
+            raise ValueError("log_floor: null: shape log needs a number above 0")
+        if self.shape == "gated" and self.normaliser == "released":
+            raise ValueError(
+                "normaliser: released: shape gated needs an α that is not negative: expected running or null"
+            )
+        return self
 
     def relevant_to(self, skill: int) -> Incremental:
         """The settings with those replaced by a fixed value that this skill's training never looks at."""
-        unused: dict[str, Any] = {}
-        if skill != 1:
-            unused["second_beta"] = "one"
+        running, unused = self.normaliser == "running", dict[str, Any]()
         if skill == 0:
-            unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "mean_floor": 1.0}
+            unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "shape": None, "log_floor": None}
+            unused |= {} if self.first else {"mean_floor": 1.0}
+        else:
+            unused["first"] = None
+        if skill == 0 and running:
+            unused["normaliser"] = None
+        if skill == 0 or not running:
+            unused |= {"normaliser_window": None, "normaliser_over": None}
+        if skill != 1 or running or self.shape == "log":
+            unused["second_beta"] = "one"
+        if self.normaliser_over == "all":
+            unused["normaliser_over"] = None
+        if self.shape == "difference":
+            unused["shape"] = None
+        if self.shape != "log":
+            unused["log_floor"] = None
+        elif skill:
+            unused["mean_floor"] = 1.0
         return self.model_copy(update=unused)
 
     def relevant_to_all(self) -> Incremental:
         """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
-        return self.model_copy(update={"past_states": 1, "second_beta": "one", "normaliser": None})
+        return self.model_copy(update={"past_states": 1, "second_beta": "one", **dict.fromkeys(OF_CHAINS)})
+
+
+OF_CHAINS = ("normaliser", "normaliser_window", "normaliser_over", "shape", "log_floor", "first")
+"""Settings of `Incremental` that only chains look at."""
 
 
 class Diayn(Model):

@@ -102,14 +102,15 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     shard = replay.newest(min(parts.steps, len(replay)))
     save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
     save_text(out / "progress.csv", progress.text())
-    consistency, diversity = objective.means()
+    (consistency, diversity), (alpha, beta) = objective.means(), objective.weights()
     stats = {
         "skill": job.skill,
         "mean_consistency": consistency,
         "mean_diversity": diversity if job.skill else None,
-        **({"paid": objective.paid()._asdict()} if job.objective.normaliser else {}),
-        "alpha": objective.alpha,
-        "beta": objective.beta if job.skill else None,
+        **({"paid": objective.paid()._asdict()} if job.objective.normaliser == "released" else {}),
+        **({"mean_terms": objective.mean_terms()} if job.objective.normaliser == "running" else {}),
+        "alpha": alpha,
+        "beta": beta if job.skill else None,
         "steps": parts.steps,
         **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         "collected_steps": collected + parts.collected,

@@ -59,6 +59,8 @@ class Parts:
     prior: Prior | None = None
     """Where skills are points of a continuum: what z is drawn from. `latents` are then those to be evaluated."""
     snapshots: list[int] = field(default_factory=list)
+    own: int | None = None
+    """Rows of a batch that are a skill's own transitions; None: batches are uniform over the replay."""
     collected: int = 0
     """Steps outside the budget, for 𝒯."""
     settling: Settling | None = None
@@ -103,7 +105,7 @@ class Parts:
 
     def sample(self, agent: int) -> Batch:
         """A batch from one agent's replay."""
-        return self.replays[agent].sample(self.sac.batch_size, self.agents[agent].generator)
+        return self.replays[agent].sample(self.sac.batch_size, self.agents[agent].generator, self.own)
 
     def sample_all(self, drawn: Batch, agent: int) -> Batch:
         """A batch of all skills: the one that was `drawn` for a shared policy, else as many from each skill."""
@@ -159,6 +161,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         meta=meta,
         latents=torch.zeros(1, 0, device=device),
         inherited=[replay.added],
+        own=None if job.own_share is None else round(job.own_share * job.sac.batch_size),
         collected=collected,
         normaliser=normaliser,
         settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
@@ -188,7 +191,9 @@ def _incremental(
         past = torch.from_numpy(np.concatenate(states))
         before = read_stats(earlier[-1])
         alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
-        if config.normaliser == "released":
+        if config.normaliser == "running" or config.shape == "log":
+            alpha, beta = config.alpha, config.beta
+        elif config.normaliser == "released":
             paid = Paid(**before["paid"])
             of_consistency, of_diversity = paid.weights(config.mean_floor)
             alpha, beta = config.alpha * of_consistency, config.beta * of_diversity

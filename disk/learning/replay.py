@@ -56,10 +56,14 @@ class Columns:
 class Batch:
     """Views of gathered rows (B, width)."""
 
-    __slots__ = ("action", "columns", "label", "next_obs", "obs", "obs_action", "origin", "rows", "sigma", "terminated")
+    __slots__ = (
+        *("action", "columns", "label", "next_obs", "obs", "obs_action", "origin", "own", "rows", "sigma"),
+        "terminated",
+    )
 
-    def __init__(self, rows: Tensor, columns: Columns) -> None:
-        self.rows, self.columns = rows, columns
+    def __init__(self, rows: Tensor, columns: Columns, own: int | None = None) -> None:
+        """`own`: the first rows, so many, are the skill's own transitions. None: nobody knows which are."""
+        self.rows, self.columns, self.own = rows, columns, own
         middle = columns.obs + columns.action
         flag = middle + columns.obs + columns.sigma
         self.obs_action = rows[:, :middle]
@@ -75,7 +79,7 @@ class Batch:
         """The batch as a policy sees it that is told its skill: z (B, L) behind both observations."""
         columns, rest = self.columns, self.rows[:, 2 * self.columns.obs + self.columns.action :]
         rows = torch.cat((self.obs, latent, self.action, self.next_obs, latent, rest), dim=1)
-        return Batch(rows, replace(columns, obs=columns.obs + latent.shape[1]))
+        return Batch(rows, replace(columns, obs=columns.obs + latent.shape[1]), self.own)
 
 
 class Replay:
@@ -84,6 +88,8 @@ class Replay:
         self.rows = torch.empty(capacity, columns.width, device=device)  # touched, so resident, only as it fills
         self.added = 0
         """All rows that were ever added; row i is at i modulo the capacity."""
+        self.inherited = 0
+        """How many of these came from earlier skills."""
         self._staging = np.empty(columns.width, dtype=np.float32)
         self._parts = columns.parts
 
@@ -120,9 +126,21 @@ class Replay:
         self.rows[: len(rows) - head].copy_(rows[head:])
         self.added += len(rows)
 
-    def sample(self, size: int, generator: torch.Generator) -> Batch:
-        chosen = torch.randint(len(self), (size,), generator=generator, device=self.rows.device)
-        return Batch(self.rows.index_select(0, chosen), self.columns)
+    def sample(self, size: int, generator: torch.Generator, own: int | None = None) -> Batch:
+        """Draw rows uniformly; or `own` of the skill's own first and the rest of those that it inherited."""
+        if own is None:
+            chosen = torch.randint(len(self), (size,), generator=generator, device=self.rows.device)
+            return Batch(self.rows.index_select(0, chosen), self.columns)
+        oldest = self.added - len(self)
+        first = max(self.inherited, oldest)  # of its own
+        own = own if first > oldest else size  # nothing was inherited, or all of that has been overwritten
+        parts = [(first, self.added, own), (oldest, first, size - own)]
+        drawn = [
+            torch.randint(low, high, (count,), generator=generator, device=self.rows.device)
+            for low, high, count in parts
+            if count
+        ]
+        return Batch(self.rows.index_select(0, torch.cat(drawn) % self.capacity), self.columns, own)
 
     def newest(self, count: int) -> Tensor:
         """The last `count` rows in the order they came (fewer if they are gone), on the CPU."""
@@ -188,6 +206,7 @@ def inherit(replay: Replay, shards: Iterable[Path], keep: float, generator: torc
         if isinstance(wanted, Tensor) or wanted.start < size:
             replay.extend(_read_shard(path, replay.columns, wanted))
         first += size
+    replay.inherited = replay.added
 
 
 def _shard_length(path: Path, columns: Columns) -> int:

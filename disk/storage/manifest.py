@@ -43,11 +43,12 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
             same_checksum(folder, name, stats)
             found[f"{folder.name}/{name}"] = stats["checksums"][name]
         means = [stats["mean_consistency"], stats["mean_diversity"]]
-        if job.objective.normaliser and "paid" not in stats:
+        released = job.objective.normaliser == "released"
+        if released and "paid" not in stats:
             raise ArtefactError(f"{folder}/stats.json: has no `paid`, which normaliser `released` takes α and β from")
         if job.normaliser is not None:
             found["normaliser"] = json.dumps(stats.get("normaliser"))
-        found["before"] = json.dumps([*means, stats["paid"]] if job.objective.normaliser else means)
+        found["before"] = json.dumps([*means, stats["paid"]] if released else means)
     return found
 
 
@@ -69,8 +70,11 @@ def same_chain(job: SkillJob, earlier: Sequence[Path], run: Path) -> None:
 def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
     """Settings that all skills of a chain have in common; the first one lacks those about earlier skills."""
     first = job.get("skill") == 0
-    names = ("sac", "replay_capacity", "adaptive", "code", "normaliser", *(() if first else ("replay_keep", "warm")))
+    later = () if first else ("replay_keep", "own_share", "warm")
+    names = ("sac", "replay_capacity", "adaptive", "code", "normaliser", *later)
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
+    if objective.get("objective.normaliser") == "running":  # the first skill has none, and later ones have its window
+        objective["objective.normaliser"] = None
     of_all = (
         FIRST_OBJECTIVE if first else objective.keys() - {"objective.second_beta"}
     )  # which only the second looks at

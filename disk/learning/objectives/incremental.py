@@ -4,6 +4,9 @@ The M-th skill is paid β·r_d for being far from 𝒯, the projected states of 
 α·r_c for being far from BUF, its own most recent projected states. Both distances are those to the
 k-th nearest neighbour, which is the particle estimate of entropy with ln x ≈ x - 1. The first skill has
 nothing to be far from: it gets a constant bonus instead.
+
+Three parts of it have alternatives that are not the paper's: what α and β are normalised by (`normaliser`), how the two
+terms make a reward (`shape`), and the first skill's α (`first`).
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class IncrementalObjective:
         paid: Paid | None = None,
     ) -> None:
         """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay; `paid`: to the
-        skills before, where that is what normalises the reward."""
+        skills before, where that is what normalises the reward. Under running means, and in shape `log`, `alpha` and
+        `beta` are the bare weights."""
         self.config, self.generator = config, generator
         self.past = None if past is None else past.to(device)
         self.alpha, self.beta, self.bonus = alpha, beta, bonus
@@ -70,17 +74,27 @@ class IncrementalObjective:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # of batch means of r_c, r_d, annealed r_c
         self._batches = 0
         self._paid_before = paid
+        self._running = torch.zeros(2, dtype=torch.float64, device=device)  # decaying sums of means of r_c, r_d
+        self._terms = torch.zeros(2, dtype=torch.float64, device=device)  # sums of batch means of α·r_c, β·r_d
 
     def observe(self, skill: int, sigma: np.ndarray) -> None:
         self.recent[self.observed % len(self.recent)].copy_(torch.from_numpy(sigma))
         self.observed += 1
 
     def start(self, sample: Callable[[], Batch]) -> None:
-        """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches."""
+        """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches.
+
+        A balanced first skill's α is measured the same way: the bonus over the mean r_c.
+        """
         if self.beta is None:
-            batches = [sample() for _ in range(10)]
-            mean = float(torch.stack([self.diversity(batch.sigma).mean() for batch in batches]).mean())
-            self.beta = self.config.beta * inverse_mean(mean, self.config.mean_floor)
+            self.beta = self.config.beta * self._inverse_over_ten(sample, self.diversity)
+        if self.past is None and self.config.first == "balanced":
+            self.alpha = self.bonus * self._inverse_over_ten(sample, self.consistency)
+
+    def _inverse_over_ten(self, sample: Callable[[], Batch], distance: Callable[[Tensor], Tensor]) -> float:
+        batches = [sample() for _ in range(10)]
+        mean = float(torch.stack([distance(batch.sigma).mean() for batch in batches]).mean())
+        return inverse_mean(mean, self.config.mean_floor)
 
     def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
         return {}  # there is no model to train
@@ -97,7 +111,7 @@ class IncrementalObjective:
                 raise RuntimeError("β of the second skill has not been measured: call start first")
             diversity = self.diversity(batch.sigma)
             factor = ANNEALING[self.config.anneal](progress)
-            reward = torch.sub(self.beta * diversity, consistency, alpha=factor * self.alpha)
+            reward = self._combined(consistency, diversity, factor, batch.own)
             diversity_mean = diversity.mean()
         self._sums += torch.stack((consistency_mean, diversity_mean, factor * consistency_mean))
         self._batches += 1
@@ -106,6 +120,44 @@ class IncrementalObjective:
             "reward/consistency": consistency_mean,
             "reward/diversity": diversity_mean,
         }
+
+    def _combined(self, consistency: Tensor, diversity: Tensor, factor: float, own: int | None) -> Tensor:
+        """The reward of a later skill from r_c and r_d, with the annealing's factor of α."""
+        alpha, beta, config = factor * self.alpha, self.beta or 0.0, self.config
+        if config.shape == "log":
+            floor = config.log_floor or 0.0
+            return torch.sub(beta * (diversity + floor).log(), (consistency + floor).log(), alpha=alpha)
+        if config.normaliser == "running":
+            self._remember(consistency, diversity, own)
+            inverse = self._inverse_running(self._batches + 1)
+            consistency, diversity = inverse[0] * consistency, inverse[1] * diversity
+            self._terms += torch.stack((self.alpha * consistency.mean(), beta * diversity.mean()))
+        if config.shape == "gated":
+            return beta * diversity * torch.exp(-alpha * consistency)
+        return torch.sub(beta * diversity, consistency, alpha=alpha)
+
+    def _remember(self, consistency: Tensor, diversity: Tensor, own: int | None) -> None:
+        """Add a batch, or the skill's own transitions in it, to the running means."""
+        upto = own if self.config.normaliser_over == "own" else None
+        means = torch.stack((consistency[:upto].mean(), diversity[:upto].mean()))
+        self._running.lerp_(means.double(), 1.0 / (self.config.normaliser_window or 1))
+
+    def _inverse_running(self, batches: int) -> Tensor:
+        """Inverse running means of r_c and r_d. They start at 0, which the division corrects, as Adam does."""
+        decay = 1.0 - 1.0 / (self.config.normaliser_window or 1)
+        return 1.0 / (self._running / (1.0 - decay**batches)).clamp(min=self.config.mean_floor)
+
+    def weights(self) -> tuple[float, float | None]:
+        """α and β as they are now."""
+        if self.past is None or self.config.normaliser != "running" or not self._batches:
+            return self.alpha, self.beta
+        of_consistency, of_diversity = self._inverse_running(self._batches).tolist()
+        return self.alpha * of_consistency, (self.beta or 0.0) * of_diversity
+
+    def mean_terms(self) -> list[float]:
+        """Means of α·r_c and β·r_d over all updates under running means, before annealing."""
+        terms: list[float] = (self._terms / max(self._batches, 1)).tolist()
+        return terms
 
     def consistency(self, sigma: Tensor) -> Tensor:
         """r_c, the distance to the skill's own recent states."""
@@ -132,7 +184,13 @@ class IncrementalObjective:
 
     def state(self) -> dict[str, Tensor]:
         beta = math.nan if self.beta is None else self.beta
+        own: dict[str, Tensor] = {}
+        if self.config.normaliser == "running":
+            own |= {"running": self._running, "terms": self._terms}
+        if self.config.first == "balanced":
+            own["alpha"] = torch.tensor(self.alpha, dtype=torch.float64)
         return {
+            **own,
             "recent": self.recent,
             "observed": torch.tensor(self.observed),
             "sums": self._sums,
@@ -146,6 +204,11 @@ class IncrementalObjective:
         self.observed, self._batches = int(state["observed"]), int(state["batches"])
         beta = float(state["beta"])
         self.beta = None if math.isnan(beta) else beta
+        if self.config.normaliser == "running":
+            self._running.copy_(state["running"])
+            self._terms.copy_(state["terms"])
+        if self.config.first == "balanced":
+            self.alpha = float(state["alpha"])
 
 
 class Paid(NamedTuple):
