@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
-from conftest import learn, tiny_config
+from conftest import learn, raw_config, tiny_config
 
 from disk import config
 from disk.envs import Projected
@@ -75,6 +76,66 @@ def test_without_reuse_a_skill_reads_no_replay_and_begins_with_none(tmp_path: Pa
     learn_skill(tiny.skill_job("point", "disk_fresh", 0, 1), fresh[:1], fresh[1], tiny.runtime)
     own, reused = (load_tensors(folder / "policy.safetensors")[0] for folder in (fresh[1], folders[1]))
     assert not all(own[name].equal(reused[name]) for name in own)
+
+
+# ---------------------------------------------------------------- rows that are like others
+
+
+def test_a_row_takes_the_keys_of_the_row_that_it_is_like():
+    rows = {
+        "one": {"like": "disk", "settings": {"alpha": 0.5, "beta": 2.0}, "sac": {"discount": 0.9}, "replay_keep": 0.25},
+        "two": {"like": "one", "settings": {"alpha": 0.7}, "sac": {"batch_size": 8}, "reuse_replay": False},
+    }
+    made = tiny_config({"methods": rows})
+    two = made.method("two")
+    assert (two.objective, two.schedule, two.reuse_replay, two.replay_keep) == ("disk", "incremental", False, 0.25)
+    assert (two.settings, two.sac) == ({"alpha": 0.7, "beta": 2.0}, {"discount": 0.9, "batch_size": 8})
+    assert made.method("one").settings == {"alpha": 0.5, "beta": 2.0}, "and leaves that as it is"
+
+
+def test_a_preset_changes_a_row_and_all_that_are_like_it():
+    changed = tiny_config({"methods": {"disk": {"sac": {"discount": 0.5}}, "disk_warm": {"sac": {"discount": 0.6}}}})
+    found = [changed.skill_job("point", name, 0, 1).sac.discount for name in ("disk", "disk_fresh", "disk_warm")]
+    assert found == [0.5, 0.5, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"a": {"like": "dusk"}}, r"methods\.a\.like: 'dusk' is unknown; known: a, .*disk"),
+        ({"a": {"like": "a"}}, r"methods\.a\.like: 'a': .*a → a"),
+        ({"a": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "a"}}, r"methods\.c\.like: 'a': .*a → b → c → a"),
+        ({"a": {"like": 3}}, r"methods\.a\.like: 3"),
+        ({"a": {"like": "disk", "setings": {}}}, r"methods\.a\.setings: unknown key; did you mean 'settings'"),
+        ({"a": {"replay_keep": 0.5}}, r"methods\.a\.objective: missing"),
+    ],
+)
+def test_rows_that_are_like_nothing_are_refused(rows: dict[str, Any], message: str):
+    with pytest.raises(config.ConfigError, match=message):
+        tiny_config({"methods": rows})
+
+
+def test_the_schema_wants_a_whole_row_or_one_that_is_like_another():
+    validator = jsonschema.Draft202012Validator(config.schema())
+    assert validator.is_valid(raw_config())
+    for row, valid in (({"like": "disk"}, True), ({"replay_keep": 0.5}, False), ({"like": "disk", "x": 1}, False)):
+        assert validator.is_valid(raw_config({"methods": {"mine": row}})) == valid
+
+
+# ---------------------------------------------------------------- worlds of training
+
+
+def test_training_arguments_are_for_training_only(paper: config.Config):
+    forgiving = config.parse(
+        raw_config({"environments": {"ant": {"train_kwargs": {"terminate_when_unhealthy": False}}}})
+    )
+    plain = paper.skill_job("ant", "disk", 0, 1)
+    trained = forgiving.skill_job("ant", "disk", 0, 1)
+    assert trained.world.kwargs == {**plain.world.kwargs, "terminate_when_unhealthy": False}
+    assert trained == plain.model_copy(update={"world": trained.world})
+    assert forgiving.joint_job("ant", "diayn", 0).world == trained.world
+    assert forgiving.evaluation_job("ant") == paper.evaluation_job("ant")
+    assert "train_kwargs" not in plain.canonical()
 
 
 JOINT = [name for name, row in config.load().methods.items() if not row.incremental and row.objective != "none"]

@@ -116,6 +116,13 @@ class Config(Model):
     pathvars: dict[str, str] = {}
     """Where a preset writes: results, logs, benchmarks (Snakemake's own key)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_like_others(cls, raw: Any) -> Any:
+        """After all files have been merged, so that a preset changes a row and all that are like it."""
+        rows = raw.get("methods") if isinstance(raw, Mapping) else None
+        return {**raw, "methods": {name: alike(rows, name) for name in rows}} if isinstance(rows, Mapping) else raw
+
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
         resolve.names(self)
@@ -172,7 +179,7 @@ class Config(Model):
 
     def world_of(self, env: str, method: str) -> World:
         """The world that a method learns in: the environment's, with the method's own view of it."""
-        world, steps = self.environments[env].world(), self.methods[method].sigma_steps
+        world, steps = self.environments[env].training_world(), self.methods[method].sigma_steps
         return changed(world, {} if steps is None else {"sigma_steps": steps}, f"methods.{method} in {env}")
 
     def normaliser_of(self, env: str, method: str) -> Measured | Given | None:
@@ -358,6 +365,19 @@ def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = merge(merged[key], value) if both else value
     return merged
+
+
+def alike(rows: Mapping[str, Any], name: str, seen: tuple[str, ...] = ()) -> Any:
+    """A row of methods.yaml with the keys of the row that it is `like`, of the row that this one is like, …"""
+    row, seen = rows[name], (*seen, name)
+    other = row.get("like") if isinstance(row, Mapping) else None
+    if not isinstance(other, str):
+        return row
+    if other in seen:
+        raise ValueError(f"methods.{name}.like: {other!r}: rows that are like each other: {' → '.join((*seen, other))}")
+    if other not in rows:
+        raise ValueError(f"methods.{name}.like: {other!r} is unknown; known: {', '.join(sorted(map(str, rows)))}")
+    return merge(alike(rows, other, seen), row) if isinstance(rows[other], Mapping) else row
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

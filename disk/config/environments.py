@@ -154,6 +154,8 @@ class Condition(Model):
 class Environment(World):
     """A row of envs.yaml: a world, its schedule and how it is evaluated."""
 
+    train_kwargs: dict[str, Any] | None = None
+    """Passed to `gymnasium.make` on top of kwargs in training only. Evaluation does without them."""
     test_horizon: PositiveInt
     """Length of an evaluation episode."""
     skills: PositiveInt
@@ -232,4 +234,9 @@ class Environment(World):
         return self.start_of(skill) + max(0, self.steps_of(skill) - 1)
 
     def world(self) -> World:
+        """The world that skills are evaluated in."""
         return World(**{name: getattr(self, name) for name in World.model_fields})
+
+    def training_world(self) -> World:
+        """The world that skills are learned in; states of earlier skills, 𝒯, are collected here too."""
+        return self.world().model_copy(update={"kwargs": {**self.kwargs, **(self.train_kwargs or {})}})

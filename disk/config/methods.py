@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from disk.config.settings import OF_CHAINS, Model, Name, Share
 
@@ -18,9 +18,18 @@ class Fork(Model):
     """How many of them."""
 
 
+def _complete_or_like(schema: dict[str, Any]) -> None:
+    """As a file has it, a row needs its three words or `like`, whose row has them."""
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["like"]}]
+
+
 class Method(Model):
     """A row of methods.yaml."""
 
+    model_config = ConfigDict(json_schema_extra=_complete_or_like)
+
+    like: Name | None = None
+    """Another row, whose keys this one takes. Its own keys win; mappings such as settings are merged key by key."""
     objective: Literal["disk", "diayn", "dads", "metra", "none"]
     policies: Literal["independent", "shared"]
     """A network for every skill, or one for all that is told which skill it is."""

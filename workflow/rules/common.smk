@@ -65,8 +65,12 @@ def check_worlds():
     import disk.envs
 
     for env in environments():
+        row = CONFIG.environment(env)
         try:
-            disk.envs.make(CONFIG.environment(env).world()).close()
+            for world in {
+                w.canonical(): w for w in (row.world(), row.training_world())
+            }.values():
+                disk.envs.make(world).close()
         except disk.errors.ConfigError as error:
             raise WorkflowError(f"environments.{env}: {error}")
 
