@@ -1,6 +1,6 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `export`, `publish`, `track` and `doctor` are for people and need no Snakemake;
+`train`, `evaluate`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and need no Snakemake;
 `train-skill`, `train-joint`, `train-hierarchy` and `bundle` are what the workflow's rules call. Everything heavy is
 imported after the arguments are read, so that `--help` answers at once and the number of threads is set before torch
 loads.
@@ -91,6 +91,14 @@ def parser() -> argparse.ArgumentParser:
     gallery = command("gallery", _gallery, "a page with all skills of an environment that have been measured")
     gallery.add_argument("results", type=Path, help="an environment's results, e.g. results/point")
     _add_config(gallery)
+
+    live = command(
+        "live", _live, "pages in which skills run in the browser: MuJoCo, the weights and the robot in one file"
+    )
+    live.add_argument("runs", type=Path, nargs="*", help="e.g. results/point/disk/seed0, or pretrained/*")
+    live.add_argument("--out", type=Path, help="file to write, or a folder for several (default: live.html in the run)")
+    live.add_argument("--fetch", action="store_true", help="fetch MuJoCo for browsers with npm, once, into the cache")
+    _add_config(live)
 
     track = command("track", _track, "fill MLflow from results on disk; what is there already is left alone")
     track.add_argument("results", type=Path, nargs="?", default=Path("results"))
@@ -332,6 +340,22 @@ def _gallery(arguments: argparse.Namespace) -> None:
     from disk.show.gallery import build_from_results
 
     print(build_from_results(load(*arguments.configfile), arguments.results))
+
+
+def _live(arguments: argparse.Namespace) -> None:
+    from disk.show import physics
+
+    if arguments.fetch:
+        print(physics.fetch())
+    if not arguments.runs:
+        return
+    from disk.config import load
+    from disk.show.live import build, pages
+
+    _configure_torch(arguments.threads)
+    config = load(*arguments.configfile)
+    for run, out in pages(arguments.runs, arguments.out):
+        print(build([run], out, config))
 
 
 def _track(arguments: argparse.Namespace) -> None:

@@ -30,7 +30,8 @@ class _Ring:
         # What a copy is made from: the robot's own constructor has noted its arguments, not the ring's.
         EzPickle.__init__(self, *self._ring, **kwargs)  # type: ignore[arg-type]
 
-    def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+    def model_spec(self) -> mujoco.MjSpec:
+        """The robot's model with the ring, before compilation."""
         blocks, radius, distance = self._ring
         spec = mujoco.MjSpec.from_file(self.fullpath)
         for block in range(blocks):
@@ -46,7 +47,10 @@ class _Ring:
                 contype=1,
                 conaffinity=1,
             )
-        model = spec.compile()
+        return spec
+
+    def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        model = self.model_spec().compile()
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, self.width)
         model.vis.global_.offheight = max(model.vis.global_.offheight, self.height)
         return model, mujoco.MjData(model)

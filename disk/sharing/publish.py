@@ -101,7 +101,7 @@ def check(folder: Path, threads: int = 1) -> str:
     """
     skills, agrees = load(folder), True
     lines = [f"{'condition':12} {'metric':12} {'measured':>10}   card"]
-    for condition, about in _evaluations(folder / CARD).items():
+    for condition, about in evaluations(folder / CARD).items():
         ranges = about.pop("measured")
         job = EvaluationJob(env=skills.meta["env"], world=skills.world, **about)
         for metric, values in _measure(job, skills, SETS, threads).items():
@@ -115,7 +115,7 @@ def check(folder: Path, threads: int = 1) -> str:
     return table
 
 
-def _evaluations(path: Path) -> dict[str, dict[str, Any]]:
+def evaluations(path: Path) -> dict[str, dict[str, Any]]:
     """What a card says of how its skills were measured, and what came out."""
     try:
         _, front, _ = path.read_text().split("---\n", 2)

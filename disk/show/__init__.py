@@ -1,0 +1,1 @@
+"""What people look at: pages in which skills run."""
