@@ -1,9 +1,9 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and need no Snakemake;
-`train-skill`, `train-joint`, `train-hierarchy` and `bundle` are what the workflow's rules call. Everything heavy is
-imported after the arguments are read, so that `--help` answers at once and the number of threads is set before torch
-loads.
+`train`, `evaluate`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and need no
+Snakemake; `train-skill`, `train-joint`, `train-hierarchy` and `bundle` are what the workflow's rules call. Everything
+heavy is imported after the arguments are read, so that `--help` answers at once and the number of threads is set before
+torch loads.
 """
 
 from __future__ import annotations
@@ -92,13 +92,7 @@ def parser() -> argparse.ArgumentParser:
     gallery.add_argument("results", type=Path, help="an environment's results, e.g. results/point")
     _add_config(gallery)
 
-    live = command(
-        "live", _live, "pages in which skills run in the browser: MuJoCo, the weights and the robot in one file"
-    )
-    live.add_argument("runs", type=Path, nargs="*", help="e.g. results/point/disk/seed0, or pretrained/*")
-    live.add_argument("--out", type=Path, help="file to write, or a folder for several (default: live.html in the run)")
-    live.add_argument("--fetch", action="store_true", help="fetch MuJoCo for browsers with npm, once, into the cache")
-    _add_config(live)
+    _add_live(command)
 
     track = command("track", _track, "fill MLflow from results on disk; what is there already is left alone")
     track.add_argument("results", type=Path, nargs="?", default=Path("results"))
@@ -123,6 +117,16 @@ def parser() -> argparse.ArgumentParser:
     _add_config(doctor)
     _for_the_workflow(command)
     return top
+
+
+def _add_live(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
+    live = command(
+        "live", _live, "pages in which skills run in the browser: MuJoCo, the weights and the robot in one file"
+    )
+    live.add_argument("runs", type=Path, nargs="*", help="e.g. results/point/disk/seed0, or pretrained/*")
+    live.add_argument("--out", type=Path, help="file to write, or a folder for several (default: live.html in the run)")
+    live.add_argument("--fetch", action="store_true", help="fetch MuJoCo for browsers with npm, once, into the cache")
+    _add_config(live)
 
 
 def _for_the_workflow(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:

@@ -82,8 +82,9 @@ def build(runs: Sequence[Path], out: Path, config: Config | None = None) -> str:
     }
     text = page(data, engine)
     save_text(out, text)
-    kept = f"{out}: {len(text.encode()) / 1e6:.1f} MB, {sum(len(run['names']) for run in shown)} skills of {first.meta['env']}"
-    return kept + (f"; left out for its size: {', '.join(left_out)}" if left_out else "")
+    count = sum(len(run["names"]) for run in shown)
+    said = f"{out}: {len(text.encode()) / 1e6:.1f} MB, {count} skills of {first.meta['env']}"
+    return said + (f"; left out for its size: {', '.join(left_out)}" if left_out else "")
 
 
 def pages(runs: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:

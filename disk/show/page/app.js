@@ -435,7 +435,7 @@ export class App {
   /** Fewer pixels where frames come slowly. */
   adapt(frames) {
     if (document.hidden) return;
-    if (frames < 24) this.scene.scale = Math.max(0.4, this.scene.scale * 0.8);
+    if (frames < 24) this.scene.scale = Math.max(0.6, this.scene.scale * 0.85);
     else if (frames > 50 && this.scene.scale < 1) this.scene.scale = Math.min(1, this.scene.scale * 1.12);
   }
 
@@ -479,12 +479,18 @@ export class App {
   }
 
   labelHeight() {
-    return (this.flat ? 1.3 : 0.9) * this.size() + 0.02 * this.scene.camera.distance;
+    return (this.flat ? 1.6 : 0.7) * this.size() + 0.015 * this.scene.camera.distance;
   }
 
-  /** About how large the robot is. */
+  /** About how large the robot is, in metres: how far its parts reach from their middle at the start. */
   size() {
-    return Math.max(0.35, this.world.model.stat.meansize * 6 || 1);
+    if (this.reach) return this.reach;
+    const { geom_xpos: xpos } = this.actors[0].robot.data;
+    const moving = this.scene.geoms.filter(({ still }) => !still).map(({ id }) => [0, 1, 2].map((k) => xpos[3 * id + k]));
+    const middle = [0, 1, 2].map((k) => moving.reduce((sum, each) => sum + each[k], 0) / moving.length);
+    const far = Math.max(...moving.map((each) => Math.hypot(...each.map((value, k) => value - middle[k]))));
+    this.reach = Math.max(0.4, 1.3 * far);
+    return this.reach;
   }
 
   drawMap() {
@@ -514,25 +520,48 @@ export class App {
   /** Forget the visitor's zoom. */
   frameCamera() {
     this.zoomed = 1;
+    this.wish = null;
     this.jump = true;
   }
 
+  /** Keep what moves in the part of the canvas that panels leave free. */
   follow(elapsed) {
-    const camera = this.scene.camera;
+    const { scene } = this;
+    const { camera, canvas } = scene;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    const wide = width > 760;
+    const edges = wide ? { left: 30, right: 296, top: 84, bottom: 196 } : { left: 14, right: 14, top: 150, bottom: 216 };
+    const free = [Math.max(80, width - edges.left - edges.right), Math.max(80, height - edges.top - edges.bottom)];
+    scene.shift = [(edges.left - edges.right) / width, (edges.bottom - edges.top) / height];
+    const kept = { target: camera.target, distance: camera.distance };
+    this.wish ??= { ...kept };
+    Object.assign(camera, this.wish);
+    const least = (this.actors.length > 1 ? 5 : 4) * this.size() + 0.6;
     const places = this.actors.map((actor) => {
       const [x, y] = this.planar(actor);
-      return [x, y + actor.offset];
+      return [x, y + actor.offset, this.world.about.floor + 0.4 * this.size()];
     });
-    const low = [0, 1].map((i) => Math.min(...places.map((each) => each[i])));
-    const high = [0, 1].map((i) => Math.max(...places.map((each) => each[i])));
-    const middle = [(low[0] + high[0]) / 2, (low[1] + high[1]) / 2];
-    const span = Math.hypot(high[0] - low[0], high[1] - low[1]);
-    const wanted = this.zoomed * (this.actors.length > 1 ? Math.min(70, 4.5 * this.size() + 0.9 * span) : 4.2 * this.size() + 1.2);
-    const ease = this.jump ? 1 : 1 - Math.exp(-elapsed * 3.2);
-    const goal = [...middle, this.world.about.floor + 0.45 * this.size()];
-    camera.target = camera.target.map((each, i) => each + (this.jump ? 1 : Math.max(ease, 0.02)) * (goal[i] - each));
-    camera.distance += ease * (wanted - camera.distance);
+    for (let i = 0; i < 3; i++) this.fit(places, free, least);
+    this.wish = { target: camera.target, distance: camera.distance };
+    const wanted = this.zoomed * this.wish.distance;
+    const ease = this.jump ? 1 : 1 - Math.exp(-elapsed * 3.5);
+    camera.target = kept.target.map((each, i) => each + ease * (this.wish.target[i] - each));
+    camera.distance = kept.distance + ease * (wanted - kept.distance);
     this.jump = false;
+  }
+
+  /** One step towards a camera that has all these places in the free part: move to their middle, then go near or far. */
+  fit(places, free, least) {
+    const { scene } = this;
+    const { camera, canvas } = scene;
+    const seen = places.map((each) => scene.project(each));
+    if (seen.some((each) => !each)) return void (camera.distance *= 1.5);
+    const [xs, ys] = [seen.map(([x]) => x), seen.map(([, y]) => y)];
+    const box = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const middle = scene.onGround((box[0] + box[1]) / 2, (box[2] + box[3]) / 2, places[0][2]);
+    if (middle) camera.target = [...middle, places[0][2]];
+    const share = Math.max((box[1] - box[0]) / free[0], (box[3] - box[2]) / free[1]) / 0.86;
+    camera.distance = Math.min(90, Math.max(least, camera.distance * Math.max(0.5, share)));
   }
 
   turn(yaw, pitch) {

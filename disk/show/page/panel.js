@@ -34,8 +34,8 @@ export class Panel {
   constructor(app) {
     this.app = app;
     const { data } = app;
-    $('title').textContent = data.env;
-    $('physics').textContent = `This page runs MuJoCo ${data.physics.page} in your browser; the dashed numbers come from native MuJoCo ${data.physics.native}. Directions agree, distances differ: versions differ, and walking is chaotic.`;
+    $('title').textContent = data.env.replaceAll('_', ' ');
+    $('physics').textContent = `This page runs MuJoCo ${data.physics.page} in your browser; numbers marked native come from MuJoCo ${data.physics.native}. Directions agree, distances differ: versions differ, and walking is chaotic.`;
     this.buildRuns();
     this.buildGroups();
     this.buildSliders();
@@ -53,9 +53,12 @@ export class Panel {
   buildGroups() {
     const { groups } = this.app.world.about;
     $('groups').hidden = !groups.length;
+    const shared = groups.every(({ name }) => name.endsWith(' leg')) ? ' leg' : '';
+    if (shared) $('groups').querySelector('legend').textContent = 'Break a leg';
     groups.forEach(({ name }, index) => {
       const button = document.createElement('button');
-      button.textContent = name;
+      button.textContent = name.slice(0, name.length - shared.length);
+      button.setAttribute('aria-label', `break ${name}`);
       button.title = `break or mend (${GROUP_KEYS[index] ?? 'click'})`;
       button.addEventListener('click', () => this.app.toggle(index));
       $('groups').querySelector('.buttons').append(button);

@@ -2,7 +2,6 @@
 
 const PLANE = 0, SPHERE = 2, CAPSULE = 3, ELLIPSOID = 4, CYLINDER = 5, BOX = 6, MESH = 7; // mjtGeom
 const FLOATS = 19; // of an instance: rotation 9, place 3, size 3, colour 4
-const SHADOW = 512; // texels along a side of the shadows' texture
 const LIGHT = normalise([-0.45, 0.38, 1]);
 const PATH_POINTS = 6000;
 
@@ -58,7 +57,7 @@ const GROUND_VERTEX = HEAD + `
 layout(location=0) in vec2 corner; uniform mat4 camera; uniform vec3 centre; out vec2 place;
 void main() { place = centre.xy + corner * centre.z; gl_Position = camera * vec4(place, FLOOR, 1); }`;
 const GROUND_FRAGMENT = HEAD + `
-in vec2 place; out vec4 pixel; uniform sampler2D shade; uniform vec3 area, haze, eye, tint; uniform float reach, cell;
+in vec2 place; out vec4 pixel; uniform sampler2D shade; uniform vec3 area, haze, eye, tint, pool; uniform float reach, cell;
 float lines(float step, float width) {
   vec2 at = place / step, wide = max(fwidth(at), vec2(1e-5));
   vec2 d = abs(fract(at - 0.5) - 0.5) / wide;
@@ -68,9 +67,10 @@ void main() {
   float shadow = texture(shade, (place - area.xy) / area.z * 0.5 + 0.5).r;
   vec2 edge = abs(place - area.xy) / area.z;
   shadow *= 1.0 - smoothstep(0.9, 1.0, max(edge.x, edge.y));
-  vec3 c = tint * (1.0 - 0.075 * lines(cell, 1.1) - 0.11 * lines(10.0 * cell, 1.5));
+  vec3 c = tint * (1.0 - 0.07 * lines(cell, 1.1) - 0.085 * lines(10.0 * cell, 1.3));
   c *= mix(vec3(1), vec3(0.50, 0.53, 0.60), shadow);
-  float far = smoothstep(0.12, 0.92, length(eye - vec3(place, FLOOR)) / reach);
+  c *= mix(1.0, 0.8, smoothstep(0.15, 1.0, length(place - pool.xy) / pool.z));
+  float far = smoothstep(0.1, 0.85, length(eye - vec3(place, FLOOR)) / reach);
   pixel = vec4(pow(mix(c, haze, far), vec3(1.0 / 2.2)), 1);
 }`;
 const PATH_VERTEX = HEAD + `
@@ -97,7 +97,7 @@ export class Scene {
   constructor(canvas, model, floor) {
     const gl = canvas.getContext('webgl2', { antialias: !softwareRendering(), alpha: false, powerPreference: 'high-performance' });
     if (!gl) throw new Error('no WebGL 2');
-    Object.assign(this, { canvas, gl, model, floor, scale: 1, sunk: new Map() });
+    Object.assign(this, { canvas, gl, model, floor, scale: 1, shift: [0, 0], sunk: new Map() });
     const at = (text) => text.replaceAll('FLOOR', `(${floor.toFixed(4)})`);
     const program = (vertex, fragment) => compile(gl, at(vertex), at(fragment));
     this.body = program(BODY_VERTEX, BODY_FRAGMENT);
@@ -110,24 +110,25 @@ export class Scene {
     this.shapes = shapesOf(gl, model, this.instances);
     this.geoms = geomsOf(model);
     this.square = square(gl);
-    this.shadows = [0, 1].map(() => target(gl, SHADOW));
-    this.haze = [0.80, 0.85, 0.89];
-    this.tint = [0.86, 0.87, 0.86];
+    this.texels = softwareRendering() ? 256 : 1024; // along a side of the shadows' texture
+    this.shadows = [0, 1].map(() => target(gl, this.texels));
+    this.haze = [0.60, 0.68, 0.75];
+    this.tint = [0.76, 0.78, 0.79];
     this.camera = { target: [0, 0, floor], yaw: -1.9, pitch: 0.62, distance: 8 };
   }
 
   /** The direction from the eye through a point of the canvas, and the eye. */
   ray(x, y) {
     const { eye, right, up, forward, tangent, aspect } = this.view();
-    const [u, v] = [(2 * x) / this.canvas.clientWidth - 1, 1 - (2 * y) / this.canvas.clientHeight];
+    const [u, v] = [(2 * x) / this.canvas.clientWidth - 1 - this.shift[0], 1 - (2 * y) / this.canvas.clientHeight - this.shift[1]];
     return { eye, along: normalise([0, 1, 2].map((i) => forward[i] + tangent * (u * aspect * right[i] + v * up[i]))) };
   }
 
-  /** Where a ray meets the ground; null above the horizon. */
-  onGround(x, y) {
+  /** Where a ray meets the ground, or another height; null above the horizon. */
+  onGround(x, y, height = this.floor) {
     const { eye, along } = this.ray(x, y);
     if (along[2] > -1e-3) return null;
-    const t = (this.floor - eye[2]) / along[2];
+    const t = (height - eye[2]) / along[2];
     return [eye[0] + t * along[0], eye[1] + t * along[1]];
   }
 
@@ -148,7 +149,7 @@ export class Scene {
     const aspect = this.canvas.clientWidth / Math.max(1, this.canvas.clientHeight);
     const tangent = Math.tan(0.36) * Math.max(1, 1 / Math.sqrt(aspect)); // a phone held upright sees as much
     const reach = 60 + 7 * distance;
-    return { eye, forward, right, up, aspect, tangent, reach, matrix: perspective(eye, right, up, back, tangent, aspect, distance / 60, 2 * reach) };
+    return { eye, forward, right, up, aspect, tangent, reach, matrix: perspective(eye, right, up, back, tangent, aspect, this.shift, distance / 60, 2 * reach) };
   }
 
   /** `robots`: {data, offset, colour, dim, dead: Set of geoms, path, paths' width}; `marks`: rings on the ground. */
@@ -158,7 +159,7 @@ export class Scene {
     const view = this.view();
     const groups = this.place(robots);
     const [x, y] = this.camera.target, extent = Math.max(3, 1.15 * this.camera.distance);
-    const texel = (2 * extent) / SHADOW;
+    const texel = (2 * extent) / this.texels;
     const area = [Math.round(x / texel) * texel, Math.round(y / texel) * texel, extent]; // whole texels: nothing swims
     this.castShadows(groups, area);
     gl.bindFramebuffer(gl.FRAMEBUFFER, null);
@@ -224,7 +225,7 @@ export class Scene {
   castShadows(groups, area) {
     const gl = this.gl;
     gl.disable(gl.DEPTH_TEST);
-    gl.viewport(0, 0, SHADOW, SHADOW);
+    gl.viewport(0, 0, this.texels, this.texels);
     gl.bindFramebuffer(gl.FRAMEBUFFER, this.shadows[0].frame);
     gl.clearColor(0, 0, 0, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
@@ -239,7 +240,7 @@ export class Scene {
     gl.disable(gl.BLEND);
     const blur = use(gl, this.blur);
     gl.bindVertexArray(this.square);
-    for (const [from, to, along] of [[0, 1, [1 / SHADOW, 0]], [1, 0, [0, 1 / SHADOW]]]) {
+    for (const [from, to, along] of [[0, 1, [1 / this.texels, 0]], [1, 0, [0, 1 / this.texels]]]) {
       gl.bindFramebuffer(gl.FRAMEBUFFER, this.shadows[to].frame);
       gl.bindTexture(gl.TEXTURE_2D, this.shadows[from].texture);
       gl.uniform2fv(blur.along, along);
@@ -255,6 +256,7 @@ export class Scene {
     gl.uniform3fv(u.area, area);
     gl.uniform3fv(u.haze, this.haze);
     gl.uniform3fv(u.tint, this.tint);
+    gl.uniform3fv(u.pool, [this.camera.target[0], this.camera.target[1], 2.2 * this.camera.distance]);
     gl.uniform3fv(u.eye, eye);
     gl.uniform1f(u.reach, reach);
     gl.uniform1f(u.cell, 1);
@@ -588,16 +590,17 @@ function use(gl, { program, uniforms }) {
   return uniforms;
 }
 
-function perspective(eye, right, up, back, tangent, aspect, near, far) {
+function perspective(eye, right, up, back, tangent, aspect, shift, near, far) {
   const [sx, sy] = [1 / (tangent * aspect), 1 / tangent];
   const [a, b] = [-(far + near) / (far - near), (-2 * far * near) / (far - near)];
-  const rows = [right.map((each) => sx * each), up.map((each) => sy * each), back];
-  const shift = rows.map((row) => -dot(row, eye));
+  // What lies ahead appears at `shift`, so that panels at the edges hide nothing.
+  const rows = [right.map((each, i) => sx * each - shift[0] * back[i]), up.map((each, i) => sy * each - shift[1] * back[i]), back];
+  const origin = rows.map((row) => -dot(row, eye));
   const matrix = new Float32Array(16);
   for (let i = 0; i < 3; i++) {
     matrix.set([rows[0][i], rows[1][i], a * rows[2][i], -rows[2][i]], 4 * i);
   }
-  matrix.set([shift[0], shift[1], a * shift[2] + b, -shift[2]], 12);
+  matrix.set([origin[0], origin[1], a * origin[2] + b, -origin[2]], 12);
   return matrix;
 }
 
