@@ -230,6 +230,8 @@ def test_relabelled_transitions_change_what_is_learned(tmp_path: Path, run: Path
     learn_jointly(config.joint_job("point", "metra", 0), tmp_path, config.runtime)
     one, other = load(tmp_path).actor.state_dict(), load(run).actor.state_dict()
     assert not any(torch.equal(value, other[name]) for name, value in one.items())
+
+
 def test_the_spread_over_random_sets_of_latents_is_reported(run: Path, tmp_path: Path, capsys: Any):
     place = Path(shutil.copytree(run, tmp_path / "point/metra/seed0"))
     before = load(place).latent.clone()

@@ -16,8 +16,8 @@ from matplotlib.patches import Circle
 
 from disk.config import Change, Coordinates, Evolution, World, load
 from disk.figures.forgetting import forgetting
+from disk.figures.usable import usable
 from disk.figures.worlds import DEAD, PRESENT, REMOVED, worlds
-from disk.plots_usable import usable
 
 ENVIRONMENTS = load().environments
 NOTHING = pd.DataFrame()

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from disk.config.environments import World
-from disk.settings import (
+from disk.config.settings import (
     Adaptive,
     Curriculum,
     Given,

@@ -82,7 +82,8 @@ class Method(Model):
         return self.schedule == "incremental"
 
     @model_validator(mode="after")
-    def _rows_that_exist(self) -> Method:
+    def _objective_and_schedule(self) -> Method:
+        """Refuse objectives with a schedule, or a kind of policies, that they cannot have."""
         if self.objective == "none" and (self.schedule, self.policies) != ("uniform", "independent"):
             raise ValueError("objective none learns nothing: it needs schedule uniform and policies independent")
         turns = ("incremental", "round_robin")
@@ -96,22 +97,28 @@ class Method(Model):
             )
         if self.policies == "shared" and self.schedule != "uniform":
             raise ValueError(f"schedule {self.schedule} needs policies independent")
+        if self.schedule == "curriculum" and self.objective != "diayn":
+            raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_that_apply(self) -> Method:
+        """Refuse keys that this kind of method never looks at."""
         if self.incremental and (self.skills or self.replay_capacity):
             raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
         if not self.incremental and (self.fork or self.warm or self.adaptive):
             raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
-        if self.objective != "none" and self.acts:
-            raise ValueError("acts is for objective none: skills that were learned act by their modes")
         chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]
         chains += [f"settings.{name}" for name in OF_CHAINS if self.settings.get(name) is not None]
         if not self.incremental and chains:
             raise ValueError(f"{chains[0]}: only chains have it: expected schedule incremental")
-        if self.objective == "none" and self.settings:
-            raise ValueError("objective none has no settings")
-        if self.objective == "none" and self.normalise:
-            raise ValueError("objective none learns nothing: leave out normalise")
-        if self.schedule == "curriculum" and self.objective != "diayn":
-            raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
+        if self.objective == "none":
+            if self.settings:
+                raise ValueError("objective none has no settings")
+            if self.normalise:
+                raise ValueError("objective none learns nothing: leave out normalise")
+        elif self.acts:
+            raise ValueError("acts is for objective none: skills that were learned act by their modes")
         if self.schedule != "curriculum" and self.curriculum:
             raise ValueError(f"schedule {self.schedule} has no curriculum")
         return self

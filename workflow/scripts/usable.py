@@ -5,7 +5,7 @@ from pathlib import Path
 
 from disk.evaluation.forgetting import usable_table
 from disk.evaluation.tables import save_csv
-from disk.plots_usable import usable
+from disk.figures.usable import usable
 
 name, *paths = sys.argv[1:]
 table, figure, *files = map(Path, paths)
