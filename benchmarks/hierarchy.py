@@ -29,7 +29,7 @@ import torch
 import disk
 from disk import config
 from disk.downstream.ppo import Lanes
-from disk.storage.layout import train_run
+from disk.learning.run import train_run
 
 STEPS, EPISODE = 10, 100
 

@@ -27,9 +27,9 @@ from disk.config import World
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.rollout import visits
+from disk.learning.run import train_run
 from disk.seeds import EpisodeSeeds
 from disk.skills import Skills, load
-from disk.storage.layout import train_run
 
 Episode = tuple[int, np.ndarray]
 """Seed of the reset, and actions (T, A) as the simulator gets them."""

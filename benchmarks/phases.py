@@ -65,7 +65,6 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     from disk.learning.loop import Training, choose_device
     from disk.learning.signals import Stopping
     from disk.storage.checkpoint import Checkpoint, stamp
-    from disk.storage.layout import skill_directory
     from disk.storage.manifest import identity
 
     imported = time.perf_counter()
@@ -81,7 +80,7 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     else:
         job = settings.skill_job(env, method, 0, skill)
         job = job.model_copy(update={"sac": job.sac.model_copy(update=few_seeds)})
-        folders = [skill_directory(earlier, i) for i in range(skill)]
+        folders = [earlier / f"skill{i:02d}" for i in range(skill)]
         checkpoint = Checkpoint(scratch / f"{method}{skill:02d}", stamp(job.canonical(), identity(job, folders)))
         parts = skill_parts(job, folders, device)
         parts.steps = 50_000_000  # the turns end it

@@ -19,7 +19,6 @@ from disk.learning.replay import Columns, save_shard
 from disk.networks import Actor
 from disk.skills import Skills
 from disk.storage.files import checksum, save_json, save_text, whole
-from disk.storage.layout import skill_directory
 from disk.storage.manifest import CHECKED
 
 
@@ -59,7 +58,7 @@ def write_skill(job: SkillJob, folder: Path) -> None:
 
 def write_chain(settings: Config, env: str, method: str, skills: int, run: Path) -> list[Path]:
     """Directories of the first `skills` skills of a run, written where they are missing."""
-    folders = [skill_directory(run, skill) for skill in range(skills)]
+    folders = [run / f"skill{skill:02d}" for skill in range(skills)]
     for skill, folder in enumerate(folders):
         if not (folder / "stats.json").exists():
             write_skill(settings.skill_job(env, method, 0, skill), folder)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from disk.evaluation.tables import read_rollouts
 from disk.storage.files import load_stats, save_json
-from disk.storage.layout import read_rollouts
 
 ROWS = 250
 """Rows of a curve, at most."""

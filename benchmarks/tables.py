@@ -24,7 +24,7 @@ import pandas as pd
 
 from disk.config import load
 from disk.evaluation.metrics import PAPER_HAUSDORFF, interval, summarise
-from disk.storage.layout import read_runs
+from disk.evaluation.run import read_runs
 
 MEASURES = ("hausdorff", "isolation", "coverage", "consistency", "distance")
 FIRST = ("disk", "dads", "diayn", "metra", "random")

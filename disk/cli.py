@@ -270,14 +270,15 @@ def _train_hierarchy(arguments: argparse.Namespace) -> None:
 
 
 def _bundle(arguments: argparse.Namespace) -> None:
-    from disk.storage.layout import bundle_run
+    from disk.learning.run import bundle_run
 
     bundle_run(arguments.policies, arguments.out)
 
 
 def _train(arguments: argparse.Namespace) -> None:
     from disk.config import load
-    from disk.storage.layout import results_root, train_run
+    from disk.learning.run import train_run
+    from disk.storage.layout import results_root
 
     config = load(*arguments.configfile)
     root = arguments.results or results_root(config)
@@ -298,8 +299,8 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.config import load
+    from disk.evaluation.run import evaluate_run
     from disk.sharing.publish import CARD, check
-    from disk.storage.layout import evaluate_run
 
     _configure_torch(arguments.threads)
     if arguments.latent_sets is not None:
@@ -307,16 +308,21 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     elif (arguments.run / CARD).exists():
         print(check(arguments.run, arguments.threads))
     else:
-        print(evaluate_run(load(*arguments.configfile), arguments.run, arguments.threads))
+        from disk.figures.draw import draw_run
+
+        config = load(*arguments.configfile)
+        print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
 
 
 def _evaluate_latents(config: Any, run: Path, sets: int, threads: int) -> str:
     from disk.errors import ArtefactError
+    from disk.evaluation.run import evaluate_latents
     from disk.learning.schedules import Prior
     from disk.skills import load
-    from disk.storage.layout import evaluate_latents
+    from disk.storage.layout import Run
 
-    env, method = run.resolve().parts[-3:-1]
+    place = Run.of(run.resolve())
+    env, method = place.env, place.method
     skills, row = load(run), config.method(method)
     shape: Any = {"dads": "cube", "metra": "sphere"}.get(row.objective)
     size = skills.latent.shape[1]

@@ -6,7 +6,6 @@ as a training would. Nothing is changed.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,19 +20,31 @@ from disk.evaluation.tables import check
 from disk.skills import bundle, load
 from disk.storage.checkpoint import verify
 from disk.storage.files import checksum, load_stats, load_tensors
-from disk.storage.layout import RUN_FILES, SKILL_FILES, results_root, run_directory, skill_directory
+from disk.storage.layout import (
+    CURVE,
+    LEASE,
+    METRICS,
+    POLICY,
+    RUN_FILES,
+    RUN_NAME,
+    SKILL_FILES,
+    SKILL_NAME,
+    SKILLS,
+    STATE,
+    STATS,
+    Run,
+    results_root,
+)
 from disk.storage.lock import holder
 from disk.storage.manifest import CHECKED, RESTORE, as_recorded, same_checksum, same_curve, same_inputs
 from disk.storage.provenance import code_hash
 
-RUN, SKILL = re.compile(r"seed(\d+)"), re.compile(r"skill(\d{2,})")
-
 
 @dataclass
-class Run:
-    """What was found of a run."""
+class Found:
+    """The state of one run."""
 
-    path: Path
+    run: Run
     state: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -43,14 +54,13 @@ class Run:
     complete: bool = True
 
     @property
-    def place(self) -> tuple[str, str, int]:
-        """Environment, method and seed."""
-        return self.path.parts[-3], self.path.parts[-2], int(self.path.name.removeprefix("seed"))
+    def path(self) -> Path:
+        return self.run.path
 
 
 @dataclass
 class Report:
-    runs: list[Run]
+    runs: list[Found]
     damaged: list[str]
     """Tables of environments."""
     left: list[str]
@@ -79,7 +89,7 @@ def examine(root: Path, presets: Sequence[Path] = ()) -> Report:
     """Look at everything below a results root, an environment or a run. Without presets, they are found out."""
     if not root.is_dir():
         raise ArtefactError(f"{root}: is not a directory")
-    runs = [Run(path) for path in _runs(root)]
+    runs = [Found(Run.of(path)) for path in _runs(root)]
     config, files, whose = _configuration(root, [run.path for run in runs], presets)
     for run in runs:
         _look_at(run, config)
@@ -91,15 +101,15 @@ def examine(root: Path, presets: Sequence[Path] = ()) -> Report:
 
 
 def _runs(root: Path) -> list[Path]:
-    paths = [root] if RUN.fullmatch(root.name) else sorted(root.rglob("seed*"))
-    return [path for path in paths if path.is_dir() and RUN.fullmatch(path.name) and len(path.parts) > 2]
+    paths = [root] if RUN_NAME.fullmatch(root.name) else sorted(root.rglob("seed*"))
+    return [path for path in paths if path.is_dir() and RUN_NAME.fullmatch(path.name) and len(path.parts) > 2]
 
 
 def _configuration(root: Path, runs: Iterable[Path], presets: Sequence[Path]) -> tuple[Config, Sequence[Path], int]:
     """The configuration that results were made with: the presets whose jobs most of their stats.json speak of."""
     if presets:
         return load_config(*presets), presets, -1
-    made = [(stats, run) for run in runs for stats in (run / "stats.json", *run.glob("skill[0-9][0-9]/stats.json"))]
+    made = [(stats, run) for run in runs for stats in (run / STATS, *run.glob("skill[0-9][0-9]/stats.json"))]
     found = [(_hash(stats), run, stats) for stats, run in made]
     others = [path for path in sorted((PROJECT / "config").glob("*.yaml")) if path not in DEFAULT_FILES]
     best: tuple[tuple[int, bool], Config, Sequence[Path]] | None = None
@@ -125,9 +135,10 @@ def _hash(stats: Path) -> str | None:
 
 def _expected(config: Config, run: Path, stats: Path) -> str | None:
     """The hash of the job that a configuration has for a place in the tree."""
-    env, method, seed = run.parts[-3], run.parts[-2], int(run.name.removeprefix("seed"))
+    place = Run.of(run)
+    env, method, seed = place.env, place.method, place.seed
     try:
-        if match := SKILL.fullmatch(stats.parent.name):
+        if match := SKILL_NAME.fullmatch(stats.parent.name):
             return config.skill_job(env, method, seed, int(match[1])).digest()
         return config.joint_job(env, method, seed).digest()
     except ConfigError:
@@ -143,8 +154,8 @@ def _faults(look: object, *arguments: object) -> Iterator[str]:
         yield f"{arguments[0]}: is damaged ({error!r}). {RESTORE}"
 
 
-def _look_at(run: Run, config: Config) -> None:
-    env, method, _ = run.place
+def _look_at(run: Found, config: Config) -> None:
+    env, method = run.run.env, run.run.method
     known = env in config.environments and method in config.methods
     if not known:
         run.left.append(f"{run.path}: the configuration has no {env} with {method}")
@@ -155,10 +166,10 @@ def _look_at(run: Run, config: Config) -> None:
         _look_at_joint(run)
     for folder in sorted(run.path.glob("*checkpoint")):
         _look_at_checkpoint(run, folder)
-    skills = run.path / "skills.safetensors"
+    skills = run.path / SKILLS
     run.state.append("skills.safetensors is there" if skills.exists() else "no skills.safetensors yet")
-    run.state.append("measured" if (run.path / "metrics.csv").exists() else "not measured yet")
-    run.complete &= skills.exists() and (run.path / "metrics.csv").exists()
+    run.state.append("measured" if (run.path / METRICS).exists() else "not measured yet")
+    run.complete &= skills.exists() and (run.path / METRICS).exists()
     for sums in sorted(run.path.rglob("*.sha256")):
         if sums.with_suffix("").exists():
             run.damaged += _faults(check, sums.with_suffix(""))
@@ -167,14 +178,12 @@ def _look_at(run: Run, config: Config) -> None:
     run.left += [f"{path}: a write that was killed; delete it" for path in sorted(run.path.rglob(".*.tmp"))]
 
 
-def _look_at_chain(run: Run, config: Config | None) -> None:
-    env, method, seed = run.place
-    present = {int(match[1]) for path in run.path.iterdir() if (match := SKILL.fullmatch(path.name))}
+def _look_at_chain(run: Found, config: Config | None) -> None:
+    env, method, seed = run.run.env, run.run.method, run.run.seed
+    present = {int(match[1]) for path in run.path.iterdir() if (match := SKILL_NAME.fullmatch(path.name))}
     wanted = config.environments[env].skills if config else max(present, default=-1) + 1
     owners = [config.owner_of(method, skill) if config else method for skill in range(max(wanted, *present, 0) + 1)]
-    folders = [
-        skill_directory(run_directory(run.path.parents[2], env, owner, seed), k) for k, owner in enumerate(owners)
-    ]
+    folders = [Run(run.run.root, env, owner, seed).skill(k) for k, owner in enumerate(owners)]
     own = [skill for skill in range(wanted) if owners[skill] == method]
     done = 0
     sums: dict[str, str] = {}
@@ -191,23 +200,23 @@ def _look_at_chain(run: Run, config: Config | None) -> None:
         sums |= {f"{folder.name}/{name}": checksum(folder / name) for name in CHECKED if (folder / name).is_file()}
     run.state.append(f"{done} of {len(own)} skills finished" if own else "all its skills are another run's")
     run.complete &= done >= len(own)
-    policies, bundled = [folder / "policy.safetensors" for folder in folders[:wanted]], run.path / "skills.safetensors"
+    policies, bundled = [folder / POLICY for folder in folders[:wanted]], run.path / SKILLS
     if bundled.exists() and all(path.exists() for path in policies):
         run.damaged += _faults(_same_bundle, bundled, policies)
 
 
 def _skill_faults(folder: Path, earlier: dict[str, str]) -> Iterator[str]:
-    if not (folder / "stats.json").exists():
+    if not (folder / STATS).exists():
         return
-    unreadable = list(_faults(load_stats, folder / "stats.json"))
+    unreadable = list(_faults(load_stats, folder / STATS))
     if unreadable:
         yield from unreadable
         return
-    stats = load_stats(folder / "stats.json")
+    stats = load_stats(folder / STATS)
     for name in CHECKED:
         if (folder / name).exists():
             yield from _faults(same_checksum, folder, name, stats)
-    if (folder / "progress.csv").exists():
+    if (folder / CURVE).exists():
         yield from _faults(same_curve, folder, stats)
     yield from _faults(same_inputs, folder, stats, earlier)
 
@@ -220,26 +229,26 @@ def _same_bundle(bundled: Path, policies: Sequence[Path]) -> None:
         raise ArtefactError(f"{bundled}: holds other skills than the policies beside it. {RESTORE}")
 
 
-def _look_at_joint(run: Run) -> None:
+def _look_at_joint(run: Found) -> None:
     lacking = [name for name in RUN_FILES if not (run.path / name).exists()]
     run.complete &= not lacking
     run.state.append("trained" if not lacking else "not trained yet")
-    bundled = run.path / "skills.safetensors"
+    bundled = run.path / SKILLS
     for path in (bundled, *sorted(run.path.glob("snapshots/*.safetensors"))):
         if path.exists():
             run.damaged += _faults(load, path)
-    if "stats.json" in lacking:
+    if STATS in lacking:
         if len(lacking) < len(RUN_FILES):
             run.left.append(f"{run.path}: unfinished, without {', '.join(lacking)}; the same command makes it anew")
         return
-    unreadable = list(_faults(load_stats, run.path / "stats.json"))
+    unreadable = list(_faults(load_stats, run.path / STATS))
     run.damaged += unreadable
     if unreadable:
         return
-    stats = load_stats(run.path / "stats.json")
+    stats = load_stats(run.path / STATS)
     for name in stats.get("checksums", {}):
         run.damaged += _faults(as_recorded if (run.path / name).exists() else checksum, run.path / name)
-    if (run.path / "progress.csv").exists():
+    if (run.path / CURVE).exists():
         run.damaged += _faults(same_curve, run.path, stats)
     for path in sorted(run.path.glob("snapshots/*")):
         if path.relative_to(run.path).as_posix() not in stats.get("checksums", {}):
@@ -247,17 +256,17 @@ def _look_at_joint(run: Run) -> None:
     run.stale += [str(run.path)] if _is_stale(run.path) else []
 
 
-def _look_at_checkpoint(run: Run, folder: Path) -> None:
+def _look_at_checkpoint(run: Found, folder: Path) -> None:
     whose = folder.name.removesuffix("checkpoint").removesuffix(".") or "training"
-    if trainer := holder(folder / "lease"):
+    if trainer := holder(folder / LEASE):
         run.state.append(f"{whose} is being trained by {trainer}")
         return
     run.complete = False
-    if not (folder / "state.safetensors").exists():
+    if not (folder / STATE).exists():
         run.state.append(f"{whose} begins anew: it has not been saved yet")
         return
     try:
-        _, meta = load_tensors(folder / "state.safetensors")
+        _, meta = load_tensors(folder / STATE)
         verify(folder, meta)
         run.state.append(f"{whose} can go on from step {meta['step']}")
     except (ArtefactError, KeyError, TypeError, ValueError, OSError) as error:
@@ -267,12 +276,12 @@ def _look_at_checkpoint(run: Run, folder: Path) -> None:
 
 def _is_stale(folder: Path) -> bool:
     try:
-        return bool(load_stats(folder / "stats.json").get("code_hash") != code_hash())
+        return bool(load_stats(folder / STATS).get("code_hash") != code_hash())
     except ArtefactError:
         return False
 
 
-def _going_on(root: Path, runs: Sequence[Run], config: Config, files: Sequence[Path], whose: int) -> list[str]:
+def _going_on(root: Path, runs: Sequence[Found], config: Config, files: Sequence[Path], whose: int) -> list[str]:
     """What to type. Snakemake for a preset's own results, `disk train` for results that lie elsewhere."""
     if not runs:
         return [f"{root}: no runs"]
@@ -281,12 +290,12 @@ def _going_on(root: Path, runs: Sequence[Run], config: Config, files: Sequence[P
     if whose == 0:
         return ["to go on: no configuration here has made these; give --configfile with the one that has"]
     home = (PROJECT / results_root(config)).resolve()
-    tree = runs[0].path.parents[2].resolve()
+    tree = runs[0].run.root.resolve()
     if tree == home:
         return [f"to go on: snakemake --cores 2{preset}"]
     open_runs = [run for run in runs if not run.complete or run.damaged]
     lines = [
         f"to go on: python -m disk train {env} {method} --seed {seed} --results {shlex.quote(str(tree))}{preset}"
-        for env, method, seed in (run.place for run in open_runs)
+        for env, method, seed in ((found.run.env, found.run.method, found.run.seed) for found in open_runs)
     ]
     return lines or ["all of it is finished"]

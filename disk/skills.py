@@ -22,8 +22,7 @@ from disk.config import World
 from disk.errors import ArtefactError
 from disk.networks import Actor
 from disk.storage.files import load_tensors, save_tensors
-
-FILE = "skills.safetensors"
+from disk.storage.layout import SKILLS
 
 
 @dataclass(frozen=True)
@@ -169,13 +168,13 @@ def load(source: str | Path) -> Skills:
     """Skills from a run's directory (`results/point/disk/seed0`) or a file of skills."""
     path = Path(source)
     if path.is_dir():
-        if not (path / FILE).exists():
+        if not (path / SKILLS).exists():
             done = sorted(folder.parent.name for folder in path.glob("skill*/policy.safetensors"))
             hint = (
                 f"it has {', '.join(done)}, each of which can be loaded" if done else "it has no finished skill either"
             )
-            raise ArtefactError(f"{path}: has no {FILE}; {hint}")
-        path = path / FILE
+            raise ArtefactError(f"{path}: has no {SKILLS}; {hint}")
+        path = path / SKILLS
     tensors, meta = load_tensors(path)
     try:
         which, latent = tensors.pop("which"), tensors.pop("latent")

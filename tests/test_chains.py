@@ -19,8 +19,8 @@ from disk.errors import ConfigError, Interrupted
 from disk.learning.build import skill_parts
 from disk.learning.convergence import TERMS, Settling
 from disk.learning.loop import learn_skill
+from disk.learning.run import train_run
 from disk.skills import load
-from disk.storage.layout import train_run
 
 FORKS = {"methods": {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}}
 

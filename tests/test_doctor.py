@@ -13,9 +13,10 @@ from conftest import PROJECT, often, tiny_config
 
 from disk import cli, examine
 from disk.config import Config
+from disk.evaluation.run import evaluate, measure
 from disk.examine import Report, _look_at, _runs
+from disk.learning.run import train_run
 from disk.storage.files import save_stats
-from disk.storage.layout import evaluate, measure, train_run
 from disk.storage.lock import Lease
 
 SMALL = {
@@ -48,7 +49,7 @@ def tree(trained: Path, tmp_path: Path) -> Path:
 
 
 def looked_at(root: Path, config: Config) -> Report:
-    runs = [examine.Run(path) for path in _runs(root)]
+    runs = [examine.Found(examine.Run.of(path)) for path in _runs(root)]
     for run in runs:
         _look_at(run, config)
     return Report(runs, [], [], [])

@@ -18,9 +18,9 @@ from conftest import tiny_config
 from disk.cli import main
 from disk.config import EvaluationJob
 from disk.errors import ArtefactError
+from disk.evaluation.run import measure
 from disk.show.gallery import MOST_POINTS, build, build_from_results
 from disk.show.video import write
-from disk.storage.layout import measure
 
 EVIL = "<img src=x onerror=window.harmed=1>&'\"<script>window.harmed=1<"
 STEPS, EPISODES = 40, 4

@@ -11,7 +11,7 @@ from conftest import raw_config
 
 from disk import config
 from disk.downstream.run import learn_hierarchy
-from disk.storage.layout import train_run
+from disk.learning.run import train_run
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from disk.config import Config, Runtime
 from disk.envs import Projected
 from disk.errors import ConfigError, Interrupted, NotFiniteError
+from disk.evaluation.run import roll_out
 from disk.learning.build import joint_parts
 from disk.learning.loop import Training, learn_jointly
 from disk.learning.replay import Batch, Columns
@@ -28,7 +29,6 @@ from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors
-from disk.storage.layout import roll_out
 
 STEPS, SKILLS, SEEDING, HORIZON = 300, 3, 50, 25
 ROWS = {  # every way in which policies and turns can be combined

@@ -16,8 +16,8 @@ from conftest import tiny_config
 import disk
 from disk.config import PROJECT
 from disk.errors import ArtefactError
+from disk.learning.run import train_run
 from disk.sharing.publish import CARD, check, publish
-from disk.storage.layout import train_run
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
 

@@ -15,7 +15,7 @@ from conftest import HOOKED, often, run_python, tiny_config
 from disk import config as configuration
 from disk.config import Config
 from disk.errors import Interrupted
-from disk.storage.layout import train_run
+from disk.learning.run import train_run
 
 RAW_ROWS = {
     "disk": {"objective": "disk", "policies": "independent", "schedule": "incremental"},

@@ -20,7 +20,7 @@ import yaml
 from conftest import PROJECT, raw_config
 
 from disk import config as configuration
-from disk.storage.layout import train_run
+from disk.learning.run import train_run
 
 SKILLS, SECONDS = 4, 0.03
 CONFIG: dict[str, Any] = {

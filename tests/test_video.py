@@ -13,10 +13,10 @@ from disk.cli import main
 from disk.config import Config, EvaluationJob, World
 from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
+from disk.evaluation.run import roll_out
 from disk.learning.loop import learn_jointly
 from disk.show import render, video
 from disk.skills import Skills, load
-from disk.storage.layout import roll_out
 
 SHORT = {"environments": {"point": {"test_horizon": 12}}}
 METRA = {"metra": {"hidden": [16]}, "methods": {"metra": {"steps": 100}}}

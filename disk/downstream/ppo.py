@@ -35,6 +35,7 @@ from disk.learning.signals import Stopping, until_signal
 from disk.skills import Skills, shown
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors, save_json
+from disk.storage.layout import JOB
 
 log = logging.getLogger("disk")
 
@@ -227,7 +228,7 @@ def learn_controller(
         control = Control(job, lanes, runtime, checkpoint, label)
         control.init_callback(model)
         _resume(model, control)
-        save_json(checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+        save_json(checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
         with until_signal() as stopping:
             control.stopping = stopping
             left = job.decisions - model.num_timesteps

@@ -17,6 +17,7 @@ from disk.errors import ArtefactError
 from disk.learning.artefacts import writable
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import checksum, load_json, save_json, save_tensors, save_text, sweep
+from disk.storage.layout import Run, checkpoint_beside
 from disk.storage.lock import snakemake_is_gone
 from disk.storage.provenance import code_hash, commit
 
@@ -30,7 +31,7 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
         raise ArtefactError("a controller needs skills to choose from" if job.sac is None else "a flat one takes none")
     writable(out.parent)
     inputs = {} if skills is None else {"skills": checksum(skills)}
-    checkpoint = Checkpoint(out.with_suffix(".checkpoint"), stamp(job.canonical(), inputs), replays=int(skills is None))
+    checkpoint = Checkpoint(checkpoint_beside(out), stamp(job.canonical(), inputs), replays=int(skills is None))
     weights, stats = out.with_suffix(".safetensors"), out.with_suffix(".json")
     try:
         for path in (out, weights, stats):
@@ -90,8 +91,8 @@ def read_curves(paths: Sequence[Path]) -> dict[str, dict[str, list[pd.DataFrame]
 
     curves: dict[str, dict[str, list[pd.DataFrame]]] = {}
     for path in paths:
-        env, method = path.parts[-5], path.parts[-4]
-        curves.setdefault(env, {}).setdefault(method, []).append(pd.read_csv(path))
+        run = Run.of(path)
+        curves.setdefault(run.env, {}).setdefault(run.method, []).append(pd.read_csv(path))
     return curves
 
 
@@ -109,8 +110,8 @@ def downstream_table(paths: Sequence[Path], threshold: float) -> pd.DataFrame:
         last = curve["normalised_distance"].iloc[-max(1, len(curve) // 10) :]
         rows.append(
             {
-                "method": path.parts[-4],
-                "seed": int(path.parts[-3].removeprefix("seed")),
+                "method": Run.of(path).method,
+                "seed": Run.of(path).seed,
                 "hierarchy_seed": int(path.stem.removeprefix("seed")),
                 "steps_to_threshold": None if below.empty else int(below["decision"].iloc[0]),
                 "final_normalised_distance": float(last.mean()),

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from disk.config import Environment, EvaluationJob, UsableJob
 from disk.envs import make
 from disk.envs.evolution import Evolving
+from disk.evaluation.run import read_runs, roll_out
 from disk.evaluation.tables import read_rollouts, save_csv
 from disk.storage.files import load_stats
-from disk.storage.layout import read_runs, roll_out
+from disk.storage.layout import STATS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ def measure_after_training(
     from disk.storage.manifest import same_checksum
 
     for policy in policies:
-        same_checksum(policy.parent, policy.name, load_stats(policy.with_name("stats.json")))
+        same_checksum(policy.parent, policy.name, load_stats(policy.with_name(STATS)))
     skills = bundle(policies)
     frames = []
     for condition, job in jobs.items():
@@ -64,7 +65,7 @@ def forgetting_table(environment: Environment, after: Sequence[Path], final: Seq
             before = chains[method, seed].pivot(index="skill", columns="condition", values="value")
             compared = {name: (before[name], measured[name]) for name in environment.conditions}
         else:
-            pairs = _pairs(environment, list(measured.columns), load_stats(path.with_name("stats.json"))["steps"])
+            pairs = _pairs(environment, list(measured.columns), load_stats(path.with_name(STATS))["steps"])
             compared = {now: (measured[then], measured[now]) for now, then in pairs.items()}
         for condition, (then, now) in compared.items():
             values = {"distance_after_training": then, "distance_final": now}
@@ -105,15 +106,16 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
 
     from disk.evaluation import metrics
     from disk.learning.artefacts import snapshot_name
-    from disk.skills import FILE, load
+    from disk.skills import load
+    from disk.storage.layout import SKILLS
     from disk.storage.manifest import as_recorded
 
     env = make(job.evaluation.world)
     assert isinstance(env.env, Evolving)
     world_at = env.env.signature
     names = {world_at(step): name for name, step in job.conditions.items()}
-    as_recorded(run / FILE)
-    final, rows = load(run / FILE), []
+    as_recorded(run / SKILLS)
+    final, rows = load(run / SKILLS), []
     for number, end in enumerate(job.ends):
         last = end == job.ends[-1]
         skills = final.pick(range(number + 1)) if job.chain else final
@@ -126,7 +128,7 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
             found = metrics.measure(rolled, job.measure).set_index("metric")["value"]
             rows.append((end, names.get(world_at(step), f"step{step}"), found["movers"], found["distinct"]))
     table = pd.DataFrame(rows, columns=["step", "condition", "movers", "distinct"])
-    save_csv(table, out, [run / FILE])
+    save_csv(table, out, [run / SKILLS])
     return table
 
 

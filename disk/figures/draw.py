@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disk.config import Environment, EvaluationJob
-from disk.evaluation.tables import save_csv
+from disk.config import Config, Environment, EvaluationJob
+from disk.evaluation.run import read_runs
+from disk.evaluation.tables import read_rollouts, save_csv
 from disk.storage.files import load_json
-from disk.storage.layout import read_runs
+from disk.storage.layout import Run, rollouts_of
 from disk.storage.provenance import code_hash
 
 if TYPE_CHECKING:
@@ -18,14 +19,11 @@ if TYPE_CHECKING:
 
 def draw_consistency(env: str, rollouts: Sequence[Path], out: Path) -> None:
     """Normalised variance over time, from {method}/seed{seed}/rollouts/{condition}.parquet."""
-    import pandas as pd
-
     from disk.figures import curves as plots_time
 
     runs: dict[str, list[tuple[str, pd.DataFrame]]] = {}
     for path in rollouts:
-        columns = ["skill", "episode", "step", "x", "y"]
-        runs.setdefault(path.stem, []).append((path.parts[-4], pd.read_parquet(path, columns=columns)))
+        runs.setdefault(path.stem, []).append((Run.of(path).method, read_rollouts(path)))
     plots_time.consistency(runs, out, env=env)
 
 
@@ -41,7 +39,7 @@ def draw_curves(env: str, progress: Sequence[Path], out: Path) -> None:
             frame = pd.read_csv(path)
         except pd.errors.EmptyDataError:  # a training without a single update
             frame = pd.DataFrame()
-        runs.setdefault(path.parts[-3], []).append(frame)
+        runs.setdefault(Run.of(path).method, []).append(frame)
     plots_time.curves(runs, out, env=env)
 
 
@@ -54,16 +52,14 @@ def draw_ablations(env: str, condition: str, metrics: Sequence[Path], out: Path)
 
 def draw_order(job: EvaluationJob, drawn: int, steps: Sequence[int], rollouts: Path, out: Path) -> None:
     """The skills of one run in the order learned."""
-    import pandas as pd
-
     from disk.figures import trajectories as plots
     from disk.figures.style import method_name
 
-    method, seed = rollouts.parts[-4], rollouts.parts[-3].removeprefix("seed")
+    run = Run.of(rollouts)
     plots.order(
-        pd.read_parquet(rollouts),
+        read_rollouts(rollouts),
         out,
-        title=f"{job.env}: skills of {method_name(method)} in the order learned, seed {seed}",
+        title=f"{job.env}: skills of {method_name(run.method)} in the order learned, seed {run.seed}",
         one_dimensional=len(job.world.position.entries) == 1,
         drawn=drawn,
         steps=steps,
@@ -75,8 +71,6 @@ def draw_legs(environment: Environment, title: str, drawn: int, rollouts: Sequen
 
     Skills that were learned one after another are frozen: at the snapshot's step there were those finished by then.
     """
-    import pandas as pd
-
     from disk.figures import worlds as plots_worlds
     from disk.figures.style import method_name
 
@@ -84,7 +78,7 @@ def draw_legs(environment: Environment, title: str, drawn: int, rollouts: Sequen
     taken: dict[str, dict[str, pd.DataFrame]] = {}
     for path in rollouts:
         condition, at, _ = path.stem.partition("@")
-        (taken if at else final).setdefault(path.parts[-4], {})[condition] = pd.read_parquet(path)
+        (taken if at else final).setdefault(Run.of(path).method, {})[condition] = read_rollouts(path)
     moments = {name: step for name, step in environment.moments.items() if step != "trained"}
     columns: dict[str, dict[str, pd.DataFrame]] = {}
     last = environment.snapshots[-1] if environment.snapshots else None
@@ -105,9 +99,8 @@ def list_runs(stats: Sequence[Path], out: Path) -> None:
     today = code_hash()
     runs: dict[tuple[str, int], list[dict[str, object]]] = {}
     for path in stats:
-        folder = path.parent if path.parent.name.startswith("seed") else path.parent.parent
-        run = (folder.parent.name, int(folder.name.removeprefix("seed")))
-        runs.setdefault(run, []).append(load_json(path))
+        run = Run.of(path)
+        runs.setdefault((run.method, run.seed), []).append(load_json(path))
     rows = []
     for (method, seed), parts in runs.items():
         codes = sorted({str(part.get("code_hash")) for part in parts})
@@ -125,3 +118,29 @@ def list_runs(stats: Sequence[Path], out: Path) -> None:
             }
         )
     save_csv(pd.DataFrame(rows), out)
+
+
+def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:
+    """Paths of the first seed of each method, side by side, `drawn` episodes a skill."""
+    from disk.figures import trajectories
+
+    first: dict[str, Path] = {}
+    for path in rollouts:
+        first.setdefault(Run.of(path).method, path)
+    trajectories.trajectories(
+        {method: read_rollouts(path) for method, path in first.items()},
+        out,
+        title=job.env,
+        one_dimensional=len(job.world.position.entries) == 1,
+        drawn=drawn,
+    )
+
+
+def draw_run(config: Config, run: Path) -> Path:
+    """Draw the paths of one run's skills in its first condition; return the figure."""
+    env, out = Run.of(run.resolve()).env, run / "trajectories.svg"
+    condition = next(iter(config.environment(env).conditions))
+    draw_trajectories(
+        config.evaluation_job(env, condition), config.evaluation.drawn, [rollouts_of(run.resolve(), condition)], out
+    )
+    return out

@@ -19,8 +19,9 @@ from disk.learning.progress import Progress
 from disk.learning.replay import save_shard
 from disk.networks import Actor
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import FILE, Skills
+from disk.skills import Skills
 from disk.storage.files import checksum, save_stats, save_text, whole
+from disk.storage.layout import CURVE, POLICY, REPLAY, SKILLS, STATS, VISITS
 from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
 from disk.storage.provenance import code_hash, commit
 
@@ -59,13 +60,8 @@ def provenance(job: SkillJob | JointJob) -> dict[str, Any]:
     }
 
 
-def snapshot_name(step: int) -> str:
-    """A run's skills as they were after so many steps, beside its `skills.safetensors`."""
-    return f"snapshots/{step}.safetensors"
-
-
 def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
-    path = folder / "visits.npy"
+    path = folder / VISITS
     try:
         states = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, SyntaxError) as error:
@@ -93,15 +89,15 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     objective, replay = parts.objective, parts.replays[0]
     assert isinstance(objective, IncrementalObjective)
     skill = parts.skills()
-    skill.save(out / "policy.safetensors")
+    skill.save(out / POLICY)
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
     last = max(parts.start, parts.start + parts.steps - 1)
     [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
-    with whole(out / "visits.npy") as file:
+    with whole(out / VISITS) as file:
         np.save(file, states)
     shard = replay.newest(min(parts.steps, len(replay)))
-    save_shard(out / "replay.safetensors", shard, replay.columns, {"env": job.env, "skill": job.skill})
-    save_text(out / "progress.csv", progress.text())
+    save_shard(out / REPLAY, shard, replay.columns, {"env": job.env, "skill": job.skill})
+    save_text(out / CURVE, progress.text())
     (consistency, diversity), (alpha, beta) = objective.means(), objective.weights()
     stats = {
         "skill": job.skill,
@@ -122,7 +118,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
-    save_stats(out / "stats.json", stats)  # last: where it is, the others are
+    save_stats(out / STATS, stats)  # last: where it is, the others are
 
 
 def _normalised(parts: Parts) -> dict[str, Any]:
@@ -131,18 +127,18 @@ def _normalised(parts: Parts) -> dict[str, Any]:
 
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
     """Skills that were learned together, and what is to be known of them and of their snapshots."""
-    parts.skills().save(out / FILE)
-    save_text(out / "progress.csv", progress.text())
+    parts.skills().save(out / SKILLS)
+    save_text(out / CURVE, progress.text())
     stats = {
         "steps": job.steps,
         **_normalised(parts),
         **provenance(job),
         "stamp": stamp,
-        "checksums": {name: checksum(out / name) for name in (FILE, *snapshots)},
+        "checksums": {name: checksum(out / name) for name in (SKILLS, *snapshots)},
         "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
-    save_stats(out / "stats.json", stats)
+    save_stats(out / STATS, stats)
 
 
 def write_untrained(job: JointJob, out: Path) -> None:
@@ -152,8 +148,8 @@ def write_untrained(job: JointJob, out: Path) -> None:
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
     actor = Actor(*sizes, copies=job.skills, generator=generator)
     meta = describe(env, job) | ({"acts": job.acts} if job.acts else {})  # others say nothing of it
-    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / FILE)
+    Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / SKILLS)
     no_steps = "time/total_timesteps\n"
-    save_text(out / "progress.csv", no_steps)
-    sums = {"checksums": {FILE: checksum(out / FILE)}, "curve": curve_checksum(no_steps)}
-    save_stats(out / "stats.json", {"steps": 0, **provenance(job), **sums, "seconds": 0.0})
+    save_text(out / CURVE, no_steps)
+    sums = {"checksums": {SKILLS: checksum(out / SKILLS)}, "curve": curve_checksum(no_steps)}
+    save_stats(out / STATS, {"steps": 0, **provenance(job), **sums, "seconds": 0.0})

@@ -29,6 +29,7 @@ from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills, bundle, gather, load, shown
+from disk.storage.layout import POLICY, REPLAY
 from disk.storage.manifest import read_stats
 
 
@@ -143,7 +144,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     meta = {**describe(env, job), "skill": job.skill}
     normaliser = _normaliser(job, earlier, meta)
     if job.warm is not None:
-        model = load(_model_skill(job, earlier) / "policy.safetensors").actor.state_dict()
+        model = load(_model_skill(job, earlier) / POLICY).actor.state_dict()
         agent.actor.load_state_dict(model if normaliser is None else normaliser.unfolded(model))
     objective, collected = _incremental(job, earlier, env, agent.generator, device)
     replay = _replay(job, earlier, columns, agent.generator, device)
@@ -209,7 +210,7 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
     """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
     if job.start_step is None:
         return [read_visits(folder, sigma_size) for folder in earlier], 0
-    skills = bundle([folder / "policy.safetensors" for folder in earlier])
+    skills = bundle([folder / POLICY for folder in earlier])
     seeds = [EpisodeSeeds("visits", job.seed, job.skill, skill) for skill in range(len(earlier))]
     return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
 
@@ -225,7 +226,7 @@ def _replay(
     job: SkillJob, earlier: Sequence[Path], columns: Columns, generator: torch.Generator, device: torch.device
 ) -> Replay:
     keep = job.replay_keep
-    shards = [] if keep is None else [folder / "replay.safetensors" for folder in earlier]
+    shards = [] if keep is None else [folder / REPLAY for folder in earlier]
     room = sum(read_stats(folder)["steps"] for folder in earlier) if shards else 0
     replay = Replay(min(job.replay_capacity, room + job.steps), columns, device)
     inherit(replay, shards, 1.0 if keep is None else keep, generator)

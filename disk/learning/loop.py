@@ -21,15 +21,15 @@ from torch import Tensor
 
 from disk.config import HierarchyJob, JointJob, Runtime, Sac, SkillJob
 from disk.errors import ArtefactError, Interrupted
-from disk.learning.artefacts import snapshot_name, writable, write_run, write_skill, write_untrained
+from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
 from disk.learning.build import Parts, choose_device, joint_parts, skill_parts
 from disk.learning.episodes import Lane
 from disk.learning.progress import Progress, must_be_finite, to_blame
 from disk.learning.replay import Batch
 from disk.learning.signals import Stopping, until_signal
-from disk.skills import FILE
 from disk.storage.checkpoint import Checkpoint, Pace, stamp
 from disk.storage.files import checksum, save_json, sweep, whole
+from disk.storage.layout import CHECKPOINT, CURVE, JOB, SKILLS, checkpoint_beside, snapshot_name
 from disk.storage.lock import snakemake_is_gone
 from disk.storage.manifest import CHECKED, finished, identity, same_chain
 
@@ -43,7 +43,7 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     writable(out)
     inputs = identity(job, earlier)
     same_chain(job, earlier, out.parent)
-    checkpoint = Checkpoint(out.with_name(f"{out.name}.checkpoint"), stamp(job.canonical(), inputs))
+    checkpoint = Checkpoint(checkpoint_beside(out), stamp(job.canonical(), inputs))
     try:
         sweep(out)
         if finished(out, checkpoint.stamp, CHECKED):  # by the process that this one waited for
@@ -66,10 +66,10 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         write_untrained(job, out)
         return
     policies = job.skills if job.policies == "independent" else 1
-    checkpoint = Checkpoint(out / "checkpoint", stamp(job.canonical(), {}), replays=policies)
+    checkpoint = Checkpoint(out / CHECKPOINT, stamp(job.canonical(), {}), replays=policies)
     try:
         sweep(out)
-        if finished(out, checkpoint.stamp, [FILE, *map(snapshot_name, job.snapshots or [])]):
+        if finished(out, checkpoint.stamp, [SKILLS, *map(snapshot_name, job.snapshots or [])]):
             checkpoint.remove()
             return
         with to_blame(checkpoint.directory):
@@ -92,9 +92,7 @@ class Training:
         # A thread that simulates while this one learns; both let go of Python's lock where they compute.
         self.pool = ThreadPoolExecutor(1, "simulation") if parts.sac.overlap else None
         device = parts.latents.device
-        self.progress = Progress(
-            checkpoint.directory / "progress.csv", runtime.log_every, parts.steps, parts.label, device
-        )
+        self.progress = Progress(checkpoint.directory / CURVE, runtime.log_every, parts.steps, parts.label, device)
         self.step = 0
         self.taken: dict[str, str] = {}
         """Snapshots in the checkpoint, and their checksums."""
@@ -103,7 +101,7 @@ class Training:
         """Go on from where an earlier process of this job stopped, if one did, and train until the budget is used."""
         sweep(self.checkpoint.directory)
         self.resume()
-        save_json(self.checkpoint.directory / "job.json", job.model_dump(mode="json"))  # for whoever watches
+        save_json(self.checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
         try:
             with until_signal() as stopping:
                 self.run(stopping)

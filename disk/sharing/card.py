@@ -15,6 +15,7 @@ from disk.config import World
 from disk.errors import ArtefactError
 from disk.skills import Skills
 from disk.storage.files import load_json
+from disk.storage.layout import METRICS, STATS
 
 if TYPE_CHECKING:
     from disk.sharing.publish import Measured
@@ -92,7 +93,7 @@ that skill's actions in the environment's own bounds.
 def _about(run: Path) -> dict[str, str]:
     """Steps and code of a run, as far as its files say."""
     stats = []
-    for path in sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]:
+    for path in sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / STATS]:
         try:
             stats.append(load_json(path))
         except ArtefactError:
@@ -129,7 +130,7 @@ def _shortened(config_hash: str | list[str]) -> str:
 def _measures(run: Path) -> str:
     """Means over skills by condition, from metrics.csv."""
     try:
-        with (run / "metrics.csv").open(newline="") as file:
+        with (run / METRICS).open(newline="") as file:
             lines: list[Mapping[str, Any]] = list(csv.DictReader(file))
         values: dict[tuple[str, str], list[float]] = {}
         for line in lines:

@@ -17,13 +17,14 @@ import numpy as np
 
 from disk.errors import ArtefactError
 from disk.sharing.card import card
-from disk.skills import FILE, Skills, must_act_by_modes
+from disk.skills import Skills, must_act_by_modes
 from disk.skills import load as load_local
 from disk.storage.files import save_text, whole
+from disk.storage.layout import SKILLS
 
 Format = Literal["onnx", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-NAMES = {"onnx": "skills.onnx", "safetensors": FILE}
+NAMES = {"onnx": "skills.onnx", "safetensors": SKILLS}
 REMOTE = ("runs:/", "mlflow-artifacts:/", "models:/")
 TOLERANCE = 1e-5
 COMPARED = 1000
@@ -39,7 +40,7 @@ def load(source: str | Path) -> Skills:
 
     uri = resolve_uri(load_config().tracking.uri)
     whole_run = str(source).startswith("runs:/") and "/" not in str(source).removeprefix("runs:/").strip("/")
-    address = f"{str(source).rstrip('/')}/{FILE}" if whole_run else str(source)
+    address = f"{str(source).rstrip('/')}/{SKILLS}" if whole_run else str(source)
     import mlflow
 
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +58,7 @@ def export(run: Path, form: Format, out: Path | None = None) -> Path:
     home = run if run.is_dir() else run.parent
     folder = out or home / "export" / form
     path = folder / NAMES[form]
-    if path.resolve() == (run if run.is_file() else run / FILE).resolve():
+    if path.resolve() == (run if run.is_file() else run / SKILLS).resolve():
         raise ArtefactError(f"{path}: is what would be exported; give another directory")
     content = _WRITERS[form](skills)
     difference = _compare(skills, _READERS[form](content), path)
@@ -155,14 +156,14 @@ def _read_onnx(content: bytes) -> Callable[[np.ndarray, int], np.ndarray]:
 
 def _write_safetensors(skills: Skills) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / FILE
+        path = Path(folder) / SKILLS
         skills.save(path)
         return path.read_bytes()
 
 
 def _read_safetensors(content: bytes) -> Callable[[np.ndarray, int], np.ndarray]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / FILE
+        path = Path(folder) / SKILLS
         path.write_bytes(content)
         skills = load_local(path)
     return lambda seen, skill: skills[skill].act(seen)

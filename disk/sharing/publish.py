@@ -16,10 +16,11 @@ import yaml
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import METRICS
+from disk.evaluation.run import roll_out
 from disk.sharing.card import card
-from disk.skills import FILE, Skills, load
+from disk.skills import Skills, load
 from disk.storage.files import save_text
-from disk.storage.layout import roll_out
+from disk.storage.layout import SKILLS
 
 CARD = "README.md"
 SETS = 5
@@ -76,8 +77,8 @@ class Measured:
 
 def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     """A run's skills in 16 bits with a card of what these do, in directory `out`; the path of the file of skills."""
-    path = out / FILE
-    if path.resolve() == (run / FILE).resolve():
+    path = out / SKILLS
+    if path.resolve() == (run / SKILLS).resolve():
         raise ArtefactError(f"{path}: is what would be published; give another directory")
     env = str(load(run).meta["env"])
     jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}

@@ -24,6 +24,7 @@ from urllib.parse import quote
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.storage.files import save_text
+from disk.storage.layout import METRICS, SKILLS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,10 +117,10 @@ def _read(run: Path, condition: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     from disk.evaluation.metrics import sound
 
     rollouts = run / "rollouts" / f"{condition}.parquet"
-    for path in (rollouts, run / "metrics.csv"):
+    for path in (rollouts, run / METRICS):
         if not path.exists():
             raise ArtefactError(f"no {path.name}")
-    metrics = pd.read_csv(run / "metrics.csv")
+    metrics = pd.read_csv(run / METRICS)
     frame = pd.read_parquet(rollouts)
     if not len(sound(frame)):
         raise ArtefactError("no episode without NaN")
@@ -185,7 +186,7 @@ def _paths(rollouts: pd.DataFrame, points: int, flat: bool) -> list[list[float]]
 
 def _clip(run: Path, skill: int, out: Path) -> str | None:
     """Put a skill's clip beside the page; its address, if there is one of this training."""
-    clip, skills = run / "clips" / f"skill{skill:02d}.mp4", run / "skills.safetensors"
+    clip, skills = run / "clips" / f"skill{skill:02d}.mp4", run / SKILLS
     if not clip.exists() or (skills.exists() and clip.stat().st_mtime < skills.stat().st_mtime):
         return None
     parts = ("clips", run.parent.name, run.name, clip.name)

@@ -89,13 +89,13 @@ def build(runs: Sequence[Path], out: Path, config: Config | None = None) -> str:
 
 def pages(runs: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
     """Each run's page: in the run itself, at `out`, or in the folder `out` where there are several."""
-    from disk.skills import FILE
+    from disk.storage.layout import SKILLS
 
     found = [
-        run for run in runs if run.suffix == ".safetensors" or (run / FILE).exists() or len(runs) == 1
+        run for run in runs if run.suffix == ".safetensors" or (run / SKILLS).exists() or len(runs) == 1
     ]  # pretrained/* has a README
     if not found:
-        raise ArtefactError(f"{runs[0]}: has no {FILE}")
+        raise ArtefactError(f"{runs[0]}: has no {SKILLS}")
     if out is None:
         return [(run, (run if run.is_dir() else run.parent) / "live.html") for run in found]
     if len(found) == 1 and out.suffix == ".html":
@@ -250,8 +250,8 @@ def _native(run: Path, skills: Skills, job: EvaluationJob) -> list[dict[str, Any
 def _rollouts(run: Path, skills: Skills, job: EvaluationJob) -> pd.DataFrame:
     """The run's own rollouts in its first condition, if it has them; otherwise a few new ones."""
     from disk.evaluation.metrics import sound
+    from disk.evaluation.run import roll_out
     from disk.evaluation.tables import read_rollouts
-    from disk.storage.layout import roll_out
 
     found = sorted((run / "rollouts").glob("*.parquet"))
     own = run / "rollouts" / "nominal.parquet"

@@ -33,6 +33,7 @@ from torch import Tensor
 from disk.errors import ArtefactError
 from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
 from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
+from disk.storage.layout import CHECKPOINT, LEASE, STATE, STATS, checkpoint_beside
 from disk.storage.lock import Lease, lock
 from disk.storage.scratch import Scratch
 
@@ -49,7 +50,7 @@ class Checkpoint:
         self._lease = Lease(directory)
         self._scratch = Scratch.of(directory)  # with the lease in hand: nobody else writes what it copies
         self.directory = self._scratch.local if self._scratch else directory
-        self._state = self.directory / "state.safetensors"
+        self._state = self.directory / STATE
         self._rows = [_rows_file(self.directory, index) for index in range(replays)]
         self._forget()
 
@@ -149,7 +150,7 @@ class Checkpoint:
     def _clear(self) -> None:
         for folder in {self.directory, self._lease.path.parent}:
             for path in folder.iterdir():
-                if path.name != "lease":
+                if path.name != LEASE:
                     path.unlink()
         self._forget()
 
@@ -214,13 +215,13 @@ def _digest(path: Path, size: int) -> Any:
 
 def clear_finished(outputs: Path) -> None:
     """Remove a checkpoint that was left beside outputs known to be finished: of a skill, a run or a controller."""
-    directory = outputs.with_name(f"{outputs.name}.checkpoint")
-    stats = outputs / "stats.json" if outputs.is_dir() else outputs.with_suffix(".json")
-    for state in (directory / "state.safetensors", outputs / "checkpoint/state.safetensors"):
+    directory = checkpoint_beside(outputs)
+    stats = outputs / STATS if outputs.is_dir() else outputs.with_suffix(".json")
+    for state in (directory / STATE, outputs / CHECKPOINT / STATE):
         with suppress(OSError):  # there is none, or somebody else is removing it
             if state.stat().st_mtime_ns > stats.stat().st_mtime_ns:
                 continue  # of a training since
-            lease = lock(state.parent / "lease", create=False)
+            lease = lock(state.parent / LEASE, create=False)
             if lease is not None:
                 with lease:
                     shutil.rmtree(state.parent)

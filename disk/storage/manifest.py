@@ -18,10 +18,11 @@ from disk.config import SkillJob
 from disk.errors import ArtefactError
 from disk.skills import load
 from disk.storage.files import checksum, inside, load_stats
+from disk.storage.layout import CURVE, POLICY, REPLAY, STATS, VISITS
 
 RESTORE = "Restore it, or delete it and run the same command again"
 ELAPSED = ("time/time_elapsed", "time/fps")
-CHECKED = ("policy.safetensors", "visits.npy", "replay.safetensors")
+CHECKED = (POLICY, VISITS, REPLAY)
 """Files of a skill whose checksums stand in its stats.json."""
 FIRST_OBJECTIVE = tuple(f"objective.{key}" for key in ("neighbours", "recent_states", "past_states", "normaliser"))
 """What matters to the first skill of a chain, and to what it records, of its objective's settings."""
@@ -31,7 +32,7 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
     """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
     found: dict[str, str] = {}
     for skill, folder in enumerate(earlier):
-        policy, stats = load(folder / "policy.safetensors"), read_stats(folder)
+        policy, stats = load(folder / POLICY), read_stats(folder)
         world = job.world.model_dump(mode="json", exclude_none=True)
         for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed), ("world", world)):
             if _without_nulls(policy.meta.get(key)) != wanted:
@@ -114,7 +115,7 @@ def same_inputs(folder: Path, stats: dict[str, Any], found: dict[str, str]) -> N
 
 def same_curve(folder: Path, stats: dict[str, Any]) -> str:
     """The text of a progress.csv that is the one its stats.json speaks of."""
-    path = folder / "progress.csv"
+    path = folder / CURVE
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -136,8 +137,8 @@ def curve_checksum(text: str) -> str:
 def as_recorded(path: Path) -> None:
     """Refuse a file of skills, or a snapshot, that is not the one which the stats.json of its training speaks of."""
     for folder in path.parents[:2]:
-        if (folder / "stats.json").exists():
-            stats = load_stats(folder / "stats.json")
+        if (folder / STATS).exists():
+            stats = load_stats(folder / STATS)
             if path.relative_to(folder).as_posix() in (stats.get("checksums") or {}):
                 same_checksum(folder, path.relative_to(folder).as_posix(), stats)
             return
@@ -145,14 +146,14 @@ def as_recorded(path: Path) -> None:
 
 def _read_from_earlier(job: SkillJob) -> list[str]:
     """Which files of each earlier skill this training reads."""
-    read = {"visits.npy": job.start_step is None, "replay.safetensors": job.replay_keep is not None}
+    read = {VISITS: job.start_step is None, REPLAY: job.replay_keep is not None}
     return [name for name in CHECKED if read.get(name, True)]
 
 
 def finished(out: Path, expected: str, files: Iterable[str]) -> bool:
     """Whether the very training that `expected` is the stamp of has left these files, whole."""
     try:
-        stats = load_stats(out / "stats.json")
+        stats = load_stats(out / STATS)
         for name in files:
             same_checksum(out, name, stats)
         same_curve(out, stats)
@@ -163,7 +164,7 @@ def finished(out: Path, expected: str, files: Iterable[str]) -> bool:
 
 def read_stats(folder: Path) -> dict[str, Any]:
     """An earlier skill's stats.json, with the numbers that training takes from it."""
-    path = folder / "stats.json"
+    path = folder / STATS
     stats = load_stats(path)
     for key in ("mean_consistency", "mean_diversity", "steps"):
         first = key == "mean_diversity" and stats.get("skill") == 0  # the first skill has nothing to be far from

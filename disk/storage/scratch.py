@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from disk.storage.files import whole
+from disk.storage.layout import STATE
 
 log = logging.getLogger("disk")
 
@@ -54,7 +55,7 @@ class Scratch:
     def bring_back(self) -> None:
         if not self._unsaved:
             return
-        state = self.local / "state.safetensors"
+        state = self.local / STATE
         for path in sorted(self.local.iterdir()):
             if path.suffix == ".bin":
                 _append_new(path, self.shared / path.name)

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from disk.downstream.curve import LIVE
+from disk.storage.layout import CURVE, JOB, METRICS, POLICY, SKILLS, STATS
 from disk.tracking.store import Record, Row
 
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
@@ -52,18 +53,18 @@ def _place(run: Path) -> dict[str, str]:
 
 
 def read_run(run: Path) -> Record:
-    place, result, env = _place(run), run / "skills.safetensors", run.parents[1]
+    place, result, env = _place(run), run / SKILLS, run.parents[1]
     stats = [_json(path) for path in sorted(run.glob("skill*/stats.json"))]
     finished = _finished(result, *run.glob("*checkpoint/progress.csv"))
     alone = not result.exists() and any(run.glob("hierarchy/seed*.json"))  # a controller without skills
-    curve = run / "progress.csv" if finished else run / "checkpoint" / "progress.csv"
+    curve = run / CURVE if finished else run / "checkpoint" / CURVE
     rows = _rows(curve)
     about: dict[str, Any]
     if stats:
         about = {**_chain(stats, finished), **{name: stats[-1].get(name) for name in ("commit", "code_hash")}}
     else:
-        made = {**_metadata(result), **_json(run / "stats.json")}
-        about = made if finished else {"job": _json(run / "checkpoint" / "job.json")}
+        made = {**_metadata(result), **_json(run / STATS)}
+        about = made if finished else {"job": _json(run / "checkpoint" / JOB)}
     steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
     seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
     artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}
@@ -89,16 +90,16 @@ def read_run(run: Path) -> Record:
 
 def read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
     place, final, live = _place(run), run / name, run / f"{name}.checkpoint"
-    policy, number = final / "policy.safetensors", int(name.removeprefix("skill"))
-    finished = _finished(policy, live / "progress.csv")
-    curve = (final if finished else live) / "progress.csv"
+    policy, number = final / POLICY, int(name.removeprefix("skill"))
+    finished = _finished(policy, live / CURVE)
+    curve = (final if finished else live) / CURVE
     rows = _rows(curve)
-    about: dict[str, Any] = _json(final / "stats.json") if finished else {"job": _json(live / "job.json")}
+    about: dict[str, Any] = _json(final / STATS) if finished else {"job": _json(live / JOB)}
     steps = int(about.get("steps") or (rows[-1].step if rows else 0))
     seconds = rows[-1].elapsed if rows else 0.0
     results = _results(evaluation, steps, number)
     clip = run / "clips" / f"{name}.mp4"
-    clips = {f"clips/{clip.name}": clip} if _current(clip, run / "skills.safetensors") else {}
+    clips = {f"clips/{clip.name}": clip} if _current(clip, run / SKILLS) else {}
     outcomes = {key: value for key, value in about.items() if key not in SETTINGS and _is_number(value)}
     results |= {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
     return Record(
@@ -138,12 +139,12 @@ def read_hierarchy(run: Path, curve: Path) -> Record:
     """A controller over the run's skills, finished or under way; steps are decisions."""
     place, weights, live = _place(run), curve.with_suffix(".safetensors"), curve.with_suffix(".checkpoint")
     finished = _finished(curve.with_suffix(".json"), live / LIVE)
-    about = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / "job.json")}
+    about = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / JOB)}
     written = curve if finished else live / LIVE
     lines: list[dict[str, float]] = []
     with suppress(FileNotFoundError), written.open(newline="") as file:
         lines = [{name: _number(value) for name, value in line.items()} for line in csv.DictReader(file)]
-    seconds = float(about.get("seconds", max(0.0, _modified(written) - _modified(live / "job.json"))))
+    seconds = float(about.get("seconds", max(0.0, _modified(written) - _modified(live / JOB))))
     rows = [
         Row(int(line["decision"]), seconds * (index + 1) / len(lines), {f"hierarchy/{k}": v for k, v in line.items()})
         for index, line in enumerate(lines)
@@ -205,7 +206,7 @@ def _rows(path: Path) -> list[Row]:
 
 def read_evaluation(run: Path) -> list[Measured]:
     try:
-        with (run / "metrics.csv").open(newline="") as file:
+        with (run / METRICS).open(newline="") as file:
             lines = [
                 Measured(line["condition"], int(line["skill"]), line["metric"], _number(line["value"]))
                 for line in csv.DictReader(file)
@@ -250,7 +251,7 @@ def _chain_curve(run: Path) -> dict[str, dict[int, float]]:
     They are the skills' curves once more, beside which those of methods that learn all skills together can be seen.
     """
     try:
-        with (run / "progress.csv").open(newline="") as file:
+        with (run / CURVE).open(newline="") as file:
             lines = list(csv.DictReader(file))
     except OSError:
         return {}

@@ -24,7 +24,8 @@ from test_workflow import Project
 
 from disk import config as configuration
 from disk.errors import TrackingError
-from disk.storage.layout import run_directory, train_run
+from disk.learning.run import train_run
+from disk.storage import layout
 from disk.tracking.mirror import follow, mirror
 
 Kind = Callable[[Any, Run, Path], tuple[str, str, str]]
@@ -87,7 +88,7 @@ def _beside_tracking(campaign: Any, run: Run, place: Path, uri: str) -> Case:
 
     root, reference = campaign.straight(run)
     case = Case(run, place / "results", reference)
-    out = run_directory(case.root, "point", run.method, run.seed)
+    out = layout.Run(case.root, "point", run.method, run.seed).path
     out = out / "skill00" if (root / "point" / run.method / "seed0" / "skill00").exists() else out
     trainer = spawn(case.work)
 

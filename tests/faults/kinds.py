@@ -277,7 +277,7 @@ def _damage(case: Case, rng: random.Random, path: Path, how: str) -> None:
 
 def _doctor(case: Case) -> str:
     """What the doctor finds wrong with a tree; it must not fail over it."""
-    runs = [examine.Run(path) for path in examine._runs(case.root)]
+    runs = [examine.Found(examine.Run.of(path)) for path in examine._runs(case.root)]
     for run in runs:
         examine._look_at(run, case.run.config())
     return "\n".join(fault for run in runs for fault in run.damaged)

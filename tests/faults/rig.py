@@ -34,10 +34,11 @@ from test_resume import ROWS, SMALL, config_of, contents
 import disk.learning.artefacts
 from disk.config import Config
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
+from disk.evaluation.run import evaluate, measure, read_runs
 from disk.learning.loop import Training
+from disk.learning.run import train_run
 from disk.learning.signals import Stopping
 from disk.storage.checkpoint import Pace
-from disk.storage.layout import evaluate, measure, read_runs, train_run
 from disk.storage.lock import Lease
 
 torch.set_num_threads(1)

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from disk.downstream.run import downstream_table, read_curves
+from disk.evaluation.tables import save_csv
 from disk.figures.downstream import downstream
-from disk.storage.layout import save_csv
 
 threshold, title, figure, table, *paths = sys.argv[1:]
 curves = [Path(path) for path in paths]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from disk.config import MeasureJob
-from disk.storage.layout import measure
+from disk.evaluation.run import measure
 
 job, *paths = sys.argv[1:]
 *rollouts, metrics = map(Path, paths)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from disk.config import EvaluationJob
-from disk.storage.layout import evaluate
+from disk.evaluation.run import evaluate
 
 threads, job, skills, rollouts = sys.argv[1:]
 evaluate(EvaluationJob.model_validate_json(job), Path(skills), Path(rollouts), int(threads))

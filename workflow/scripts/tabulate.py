@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from disk.evaluation.metrics import hausdorff_table, summarise
+from disk.evaluation.run import read_runs
 from disk.evaluation.tables import save_csv
-from disk.storage.layout import read_runs
 
 hausdorff, summary, *metrics = map(Path, sys.argv[1:])
 runs = read_runs(metrics)

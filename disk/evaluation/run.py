@@ -1,0 +1,117 @@
+"""Evaluate the skills of a run: roll them out into Parquet files, and measure these into metrics.csv.
+
+The workflow calls these functions from its rules; `python -m disk evaluate` calls them without Snakemake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from disk.config import Config, EvaluationJob, MeasureJob
+from disk.errors import ArtefactError
+from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
+from disk.storage.layout import METRICS, RUN_NAME, SKILLS, Run, rollouts_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from disk.skills import Skills
+
+
+def refuse_strangers(path: Path, meta: Mapping[str, Any]) -> None:
+    """A run's place in the tree says whose its skills are."""
+    run = next((folder for folder in path.parents if RUN_NAME.fullmatch(folder.name)), None)
+    if run and run.name != f"seed{meta.get('seed')}":
+        raise ArtefactError(
+            f"{path}: its skills are of seed {meta.get('seed')}, expected {run.name}. Restore {run}, or delete it and "
+            "run the same command again"
+        )
+
+
+def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1) -> pd.DataFrame:
+    """Roll out a run's skills into a Parquet file."""
+    from disk.learning.progress import to_blame
+    from disk.skills import load
+    from disk.storage.manifest import as_recorded
+
+    as_recorded(skills)
+    loaded = load(skills)
+    refuse_strangers(skills, loaded.meta)
+    with to_blame(rollouts):
+        frame = roll_out(job, loaded, threads)
+    save_rollouts(frame, rollouts, [skills])
+    return frame
+
+
+def roll_out(job: EvaluationJob, skills: Skills, threads: int = 1) -> pd.DataFrame:
+    """Trajectories of skills as an evaluation asks for them, by so many processes."""
+    from disk.evaluation.rollout import table
+    from disk.evaluation.workers import rollout_with
+    from disk.seeds import seed_of
+
+    # The same starts for every skill and method: differences between them are the skills' own.
+    seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
+    return table(rollout_with(threads, skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
+
+
+def measure(rollouts: Sequence[Path], out: Path, by: MeasureJob | None = None) -> pd.DataFrame:
+    """metrics.csv of a run from its rollouts, one file a condition."""
+    import pandas as pd
+
+    from disk.evaluation import metrics
+
+    frames = []
+    for path in rollouts:
+        frame = metrics.measure(read_rollouts(path), by)
+        frame.insert(0, "condition", path.stem)
+        frames.append(frame)
+    result = pd.concat(frames, ignore_index=True)
+    save_csv(result, out, rollouts)
+    return result
+
+
+def evaluate_latents(
+    job: EvaluationJob, skills: Skills, sets: Sequence[Tensor], by: MeasureJob, out: Path, threads: int = 1
+) -> pd.DataFrame:
+    """Measure one policy with other sets of latents: what an evaluation might have found instead.
+
+    Columns set, metric, value: means over the skills of each set.
+    """
+    import pandas as pd
+    import torch
+
+    from disk.evaluation import metrics
+    from disk.skills import Skills
+
+    frames = []
+    for number, latents in enumerate(sets):
+        others = Skills(skills.actor, torch.zeros(len(latents), dtype=torch.int64), latents, skills.meta)
+        means = metrics.measure(roll_out(job, others, threads), by).groupby("metric", sort=False)["value"].mean()
+        frames.append(means.reset_index().assign(set=number)[["set", "metric", "value"]])
+    result = pd.concat(frames, ignore_index=True)
+    save_csv(result, out)
+    return result
+
+
+def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
+    """(method, seed, metrics) of metrics.csv files, whose place in the tree says whose they are."""
+    runs = [Run.of(path) for path in metrics]
+    return [(run.method, run.seed, read_csv(path)) for run, path in zip(runs, metrics, strict=True)]
+
+
+def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
+    """Evaluate one run in all its conditions. Return its measures as a table for people."""
+    if not (run / SKILLS).exists():
+        raise ArtefactError(f"{run}: has no {SKILLS}; train it first")
+    env = Run.of(run.resolve()).env
+    jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
+    paths = {name: rollouts_of(run, name) for name in jobs}
+    for name, job in jobs.items():
+        evaluate(job, run / SKILLS, paths[name], threads)
+    measured = measure(list(paths.values()), run / METRICS, config.measure_job(env))
+    wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
+    whole = measured[measured["skill"] < 0].pivot_table(index="condition", columns="metric", values="value", sort=False)
+    return f"{wide.round(3).to_string()}\n\n{whole.round(3).to_string()}\n{run / METRICS}"
