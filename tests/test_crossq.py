@@ -200,11 +200,12 @@ def test_a_joint_pass_gives_the_gradients_that_autograd_gives(sizes: list[int], 
         torch.randn(copies, 6, sizes[-1], generator=generator),
     )
     packed = Packed(mlp)
-    gradients, folded, tape = Packed(mlp, torch.zeros_like(packed.values)), Folded(mlp, packed), BatchNormTape(mlp, 6)
+    gradients, folded = Packed(mlp, torch.zeros_like(packed.values)), Folded(mlp, packed)
+    tape = BatchNormTape(mlp, folded, gradients, 6)
     with torch.no_grad():
         for _ in range(2):  # the second time over what the first has left behind
-            first, second = tape.forward_both(folded, [x[:6, :1], x[:6, 1:]], [x[6:]])
-            tape.backward_first(folded, by_output, gradients)
+            first, second = tape.forward([x[:6, :1], x[:6, 1:]], [x[6:]])
+            tape.backward(by_output)
     for c in range(copies):
         plain[c](x)
         output = plain[c](x)  # twice, since statistics move twice

@@ -98,15 +98,14 @@ class BatchNormCritics(Critics):
 
     def resize(self, batch: int) -> None:
         self.batch = batch
-        self._tape, self._joint = Tape(self.network, batch), BatchNormTape(self.network, batch)
-        self._folded = Folded(self.network, self.packed)
+        self._tape, self._folded = Tape(self.network, batch), Folded(self.network, self.packed)
+        self._joint = BatchNormTape(self.network, self._folded, self.gradients, batch)
         if self.target is not None and self._target is not None:
             self._folded_target = Folded(self.target, self._target)
 
     def next_values(self, batch: Batch, action: Tensor) -> Tensor:
         # One pass for (s, a) and (s', a'): both are normalised by the statistics of all 2B rows.
-        both = self._joint.forward_both(self._folded, [batch.obs_action], [batch.next_obs, action])
-        self._values, next_values = both
+        self._values, next_values = self._joint.forward([batch.obs_action], [batch.next_obs, action])
         if self.target is None:
             return next_values
         return self._tape.forward(self._folded_target.evaluate(), batch.next_obs, action)
@@ -115,7 +114,7 @@ class BatchNormCritics(Critics):
         return self._values
 
     def backward(self, by_values: Tensor) -> None:
-        self._joint.backward_first(self._folded, by_values, self.gradients)
+        self._joint.backward(by_values)
 
     def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
         return self._tape.forward(self._folded.evaluate(), obs, action)

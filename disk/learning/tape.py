@@ -120,104 +120,155 @@ class Folded(Packed):
     def __init__(self, mlp: BatchNormMLP, network: Packed) -> None:
         super().__init__(mlp, torch.zeros_like(network.values))
         self.network, self.widths, self.epsilon = network, mlp.widths, mlp.EPSILON
-        self.scales, self.shifts = (
-            torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms
-        )  # (C, width) a layer
-        self.running = (mlp.means, mlp.variances)
+        self.scales, self.shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms)
+        self.running = mlp.means, mlp.variances
+        self._running = [torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in self.running]
+        # Of the statistics folded last, (C, width) a layer: 1/√(v + ε), slope and offset.
+        self.inverses, self.slopes, self.offsets = ([torch.zeros_like(x) for x in self.scales] for _ in range(3))
+        self.columns = [
+            (slope[:, :, None], offset[:, :, None]) for slope, offset in zip(self.slopes, self.offsets, strict=True)
+        ]
+        self._rows = [
+            list(zip(network.biases[i], offset[:, None], network.weights[i], self.biases[i], strict=True))
+            for i, offset in enumerate(self.offsets)
+        ]
 
-    def fold(self, i: int, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Fold layer `i`'s normalisation by these statistics (C or 1, width); its 1/√(v + ε), slope and offset."""
-        inverse = (variance + self.epsilon).rsqrt_()
-        slope = self.scales[i] * inverse
-        offset = torch.addcmul(self.shifts[i], slope, mean, value=-1.0)
-        torch.mul(self.network.weights[i], slope[:, :, None], out=self.weights[i])
-        for c, row in enumerate(offset[:, None]):  # copy by copy: a batched product takes ten times as long
-            bias, weight = self.network.biases[i][c], self.network.weights[i][c]
-            torch.addmm(bias, row, weight, out=self.biases[i][c])
-        return inverse, slope, offset
+    def fold(self, i: int, mean: Tensor, variance: Tensor) -> None:
+        """Fold layer `i`'s normalisation by these statistics (C, width)."""
+        inverse, slope, offset = self.inverses[i], self.slopes[i], self.offsets[i]
+        torch.add(variance, self.epsilon, out=inverse).rsqrt_()
+        torch.mul(self.scales[i], inverse, out=slope)
+        torch.addcmul(self.shifts[i], slope, mean, value=-1.0, out=offset)
+        torch.mul(self.network.weights[i], self.columns[i][0], out=self.weights[i])
+        for bias, row, weight, folded in self._rows[i]:  # copy by copy: a batched product takes ten times as long
+            torch.addmm(bias, row, weight, out=folded)
 
     def evaluate(self) -> Folded:
         """Fold every layer by the running statistics."""
-        statistics = (torch.split_with_sizes(statistic, self.widths, 1) for statistic in self.running)
-        for i, (mean, variance) in enumerate(zip(*statistics, strict=True)):
+        for i, (mean, variance) in enumerate(zip(*self._running, strict=True)):
             self.fold(i, mean, variance)
         return self
 
 
-class BatchNormTape(Tape):
-    """A tape for batch normalisation in training mode: statistics are those of the rows of both halves together."""
+class BatchNormTape:
+    """A tape for batch normalisation in training mode: statistics are those of the rows of both halves together.
 
-    def __init__(self, mlp: BatchNormMLP, batch: int) -> None:
-        super().__init__(mlp, 2 * batch)
-        self._half = batch
-        self._statistics = [torch.zeros_like(mlp.means), torch.zeros_like(mlp.variances)]
+    The loss has gradients by the first half's values. Through the statistics it has some by every row's activations.
+    """
+
+    def __init__(self, mlp: BatchNormMLP, folded: Folded, gradients: Packed, batch: int) -> None:
+        self._folded, self._gradients, self._half = folded, gradients, batch
+        first, last = mlp.layers[0][0], mlp.layers[-1][0]
+        self._copies, self._rows = len(first), 2 * batch
+        self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
+        self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
+        self._deltas = [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
+        self._output = first.new_empty(self._copies, self._rows, last.shape[2])
+        self._outputs = [*(x.values for x in self._inputs[1:]), list(self._output)]
+        self._places: dict[tuple[int, ...], list[Tensor]] = {}
+        # Statistics of this batch, (C, width) a layer, and coefficients of the gradients that go through them.
+        self._statistics = torch.zeros_like(mlp.means), torch.zeros_like(mlp.variances)
         means, variances = (torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in self._statistics)
-        self._means, self._variances = means, variances  # of this batch, (C, width) a layer
-        self._slopes: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._means, self._variances = means, variances
+        self._by_scales, self._by_shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in gradients.norms)
+        self._by_slopes = [torch.zeros_like(mean) for mean in means]
+        self._products = [torch.zeros_like(weight) for weight, _ in mlp.layers]
+        self._into_shifts = [
+            list(zip(gradients.biases[i], folded.network.weights[i].mT, by_shift[:, None], strict=True))
+            for i, by_shift in enumerate(self._by_shifts)
+        ]
 
-    def forward_both(self, folded: Folded, first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(self, first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Two lots of inputs (B, …) through one pass → values (C, B, out) of each. Moves the running statistics."""
-        for half, parts in ((slice(None, self._half), first), (slice(self._half, None), second)):
-            widths = tuple(part.shape[1] for part in parts)
-            for place, part in zip(self._places(widths), parts, strict=True):
-                place[half].copy_(part)
-        self._slopes.clear()
-        rows, outputs = [self._input, *self._hidden], [*(hidden.values for hidden in self._hidden), self._outputs]
-        for i, (x, output) in enumerate(zip(rows, outputs, strict=True)):
-            self._measure(i, x)
-            self._slopes.append(folded.fold(i, self._means[i], self._variances[i]))
-            _products(x.and_one * (self._copies // len(x.and_one)), folded.layers[i], output)
-            if i < len(self._hidden):
-                self._activate(folded, i)
-        rows_count = self.batch
-        unbiased = rows_count / (rows_count - 1)
-        means, variances = folded.running
-        means.lerp_(self._statistics[0], MOMENTUM)
-        variances.lerp_(self._statistics[1] * unbiased, MOMENTUM)  # as torch has it
+        for half, parts in ((0, first), (1, second)):
+            for place, part in zip(self._places_of(half, parts), parts, strict=True):
+                place.copy_(part)
+        folded = self._folded
+        for i, (x, output) in enumerate(zip(self._inputs, self._outputs, strict=True)):
+            x.measure(self._means[i], self._variances[i])
+            folded.fold(i, self._means[i], self._variances[i])
+            _products(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
+            if i + 1 < len(self._inputs):
+                self._inputs[i + 1].whole.relu_()
+        for running, batch, factor in zip(
+            folded.running, self._statistics, (1.0, self._rows / (self._rows - 1)), strict=True
+        ):
+            running.mul_(1.0 - MOMENTUM).add_(batch, alpha=MOMENTUM * factor)  # the unbiased variance, as torch has it
         return self._output[:, : self._half], self._output[:, self._half :]
 
-    def _measure(self, i: int, x: _Rows) -> None:
-        """Mean and variance of each column; those of the input are the same for all copies."""
-        width = self._means[i].shape[1]
-        for c, rows in enumerate(x.whole):  # whole rows: the kernel is fast on contiguous memory only
-            mean, variance = torch.batch_norm_update_stats(rows, None, None, 0.0)
-            here = slice(c, c + 1) if len(x.whole) > 1 else slice(None)
-            self._means[i][here].copy_(mean[:width])
-            self._variances[i][here].copy_(variance[:width])
+    def _places_of(self, half: int, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Where these inputs of one half go."""
+        key = (half, *(part.shape[1] for part in parts))
+        if key not in self._places:
+            rows = self._inputs[0].values[0][half * self._half : (half + 1) * self._half]
+            self._places[key] = list(torch.split_with_sizes(rows, key[1:], dim=1))
+        return self._places[key]
 
-    def backward_first(self, folded: Folded, by_first: Tensor, gradients: Packed) -> None:
-        """From the loss' gradient by the first half's values (C, B, out), those by the parameters into `gradients`."""
-        delta = list(by_first)
+    def backward(self, by_first: Tensor) -> None:
+        """Gradients by the parameters, from the loss' gradient by the first half's values (C, B, out)."""
+        folded, delta = self._folded, list(by_first)
         for i in reversed(range(len(folded.layers))):
-            x = self._hidden[i - 1].transposed if i else self._input.transposed * self._copies
-            _products([rows[:, : len(by)] for rows, by in zip(x, delta, strict=True)], delta, gradients.layers[i])
-            constant, linear = self._unfold(folded, i, gradients)
+            x, output = self._inputs[i], i + 1 == len(folded.layers)
+            rows = x.first_half if output else x.transposed  # of the output's, the second half has no gradient
+            _products(rows if i else rows * self._copies, delta, self._gradients.layers[i])
+            self._unfold(i)
             if i:
-                # Through its part in the statistics, every row's x has the gradient constant + linear · x, too.
-                x_whole, before = self._hidden[i - 1], self._deltas[i - 1]
-                for c, rows in enumerate(before.values):
-                    torch.addcmul(constant[c], x_whole.values[c], linear[c], out=rows)
-                    rows[: len(delta[c])].addmm_(delta[c], folded.transposed[i][c])
-                self._activate_backward(folded, i - 1, None)
+                before = self._deltas[i - 1]
+                # Through its part in the statistics, each x has the gradient constant + linear · x.
+                torch.addcmul(before.constant, x.whole, before.linear, out=before.whole)
+                for c, into in enumerate(before.upper if output else before.values):
+                    into.addmm_(delta[c], folded.transposed[i][c])
+                _relu_backward(before.whole, x.whole, 0.0, grad_input=before.whole)
                 delta = before.values
 
-    def _unfold(self, folded: Folded, i: int, gradients: Packed) -> tuple[Tensor, Tensor]:
-        """Turn gradients by the folded weights into those by weights, scales and shifts, in place.
+    def _unfold(self, i: int) -> None:
+        """Turn gradients by the folded weights of layer `i` into those by weights, scales and shifts, in place.
 
-        The rest of the chain goes through the batch's mean and variance, back to the layer's input x (N rows):
-        the result are the (C, width) coefficients of its gradient, constant + linear · x.
+        The rest goes through the batch's mean and variance to the layer's input: its coefficients go to `_deltas`.
         """
-        inverse, slope, offset = self._slopes[i]
-        weights, by_weights, by_biases = folded.network.weights[i], gradients.weights[i], gradients.biases[i]
-        by_slope = (weights * by_weights).sum(2)
-        by_offset = torch.cat([torch.mm(by, weight.mT) for by, weight in zip(by_biases, weights, strict=True)])
-        by_weights.mul_(slope[:, :, None]).addcmul_(offset[:, :, None], by_biases)
-        by_scale = torch.addcmul(by_slope, self._means[i], by_offset, value=-1.0).mul_(inverse)
-        for norm, gradient in zip(gradients.norms, (by_scale, by_offset), strict=True):
-            torch.split_with_sizes(norm, folded.widths, 1)[i].copy_(gradient)
-        share = slope * (-1.0 / self.batch)
-        linear = share * inverse * by_scale
-        return torch.addcmul(share * by_offset, linear, self._means[i], value=-1.0), linear
+        folded, gradients, mean = self._folded, self._gradients, self._means[i]
+        by_slope, by_scale, by_shift = self._by_slopes[i], self._by_scales[i], self._by_shifts[i]
+        by_weights, by_biases = gradients.weights[i], gradients.biases[i]
+        product = torch.mul(folded.network.weights[i], by_weights, out=self._products[i])
+        torch.sum(product, 2, out=by_slope)
+        for by_bias, weight, out in self._into_shifts[i]:
+            torch.mm(by_bias, weight, out=out)
+        slope, offset = folded.columns[i]
+        by_weights.mul_(slope).addcmul_(offset, by_biases)
+        torch.addcmul(by_slope, mean, by_shift, value=-1.0, out=by_scale).mul_(folded.inverses[i])
+        if i:
+            before = self._deltas[i - 1]
+            share = torch.mul(folded.slopes[i], -1.0 / self._rows)
+            linear = torch.mul(share, folded.inverses[i]).mul_(by_scale)
+            before.linear_of.copy_(linear)
+            torch.addcmul(share.mul_(by_shift), linear, mean, value=-1.0, out=before.constant_of)
+
+
+class _Beside:
+    """Memory for (N, C, width) numbers, copies beside each other, a 1 behind each; and views of it by copy.
+
+    One operation on whole rows then serves all copies.
+    """
+
+    def __init__(self, like: Tensor, copies: int, rows: int, width: int) -> None:
+        padded = -(-(width + 1) // 16) * 16  # every copy begins at a multiple of 64 bytes
+        self.whole = like.new_zeros(rows, copies * padded)
+        by_copy = self.whole.view(rows, copies, padded).transpose(0, 1)  # (C, N, padded)
+        by_copy[:, :, width] = 1.0
+        self.values = list(by_copy[:, :, :width])
+        self.upper = list(by_copy[:, : rows // 2, :width])
+        self.and_one = list(by_copy[:, :, : width + 1])
+        self.transposed = list(by_copy[:, :, : width + 1].mT)
+        self.first_half = list(by_copy[:, : rows // 2, : width + 1].mT)
+        vectors = like.new_zeros(4, copies, padded)
+        self._mean, self._variance, self.constant, self.linear = vectors.view(4, -1)
+        self._mean_of, self._variance_of, self.constant_of, self.linear_of = vectors[:, :, :width]
+
+    def measure(self, mean: Tensor, variance: Tensor) -> None:
+        """Mean and variance of each column, (C, width); those of the input are the same for all copies."""
+        _statistics(self.whole, None, None, 0.0, out0=self._mean, out1=self._variance)
+        mean.copy_(self._mean_of)
+        variance.copy_(self._variance_of)
 
 
 class _Rows:
@@ -238,3 +289,4 @@ def _products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Ten
 
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input  # gradient where ReLU let through, else 0
+_statistics = torch.ops.aten.batch_norm_update_stats.out  # mean and biased variance; fast on contiguous rows only
