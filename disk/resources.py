@@ -79,7 +79,11 @@ def _size_of(world: str) -> Size:
 
 
 def steps_of(job: Job) -> int:
-    """Environment steps of a training."""
+    """Environment steps of a training, at most: with a budget, also some that earlier skills have saved."""
+    if isinstance(job, SkillJob) and job.budget and job.planned is not None:
+        from disk.learning.convergence import cap_of
+
+        return cap_of(job.budget, job.steps, job.planned, [])
     return job.decisions * job.steps if isinstance(job, HierarchyJob) else job.steps or 0
 
 

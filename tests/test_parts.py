@@ -17,12 +17,16 @@ from hypothesis import strategies as st
 from test_incremental import HERE, THERE, make, reward
 
 from disk import config as configuration
-from disk.config import SkillJob
+from disk.config import Budget, SkillJob
 from disk.errors import ConfigError
 from disk.learning.build import skill_parts
+from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
 from disk.learning.loop import learn_skill
 from disk.learning.objectives.incremental import ANNEALING
 from disk.learning.replay import Batch, Columns, Replay, inherit, save_shard
+from disk.resources import START_SECONDS, expected_mb, expected_seconds, size_of
+from disk.storage.files import load_tensors
+from disk.storage.manifest import identity
 
 RUNNING = {"normaliser": "running", "normaliser_window": 4}
 # BUF is at the origin and 𝒯 at (10, 0): of a state (x, 0), r_c is x and r_d is 10 - x.
@@ -320,3 +324,198 @@ def job_of(keys: dict[str, Any]) -> SkillJob:
 def test_what_does_not_go_together_is_refused_by_name(keys: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         job_of(keys)
+
+
+# ---------------------------------------------------------------- a budget instead of a schedule
+
+BUDGET = Budget(least=0.4, most=3.0, window=0.1, tolerance=0.05, duplicate=0.25, retries=1)
+
+
+def test_the_most_a_skill_may_take_is_what_others_have_saved_or_a_multiple_of_its_own():
+    """Four skills of 100 are planned; the first saves 60, the second 10."""
+    assert cap_of(BUDGET, 100, 100, []) == 100
+    assert cap_of(BUDGET, 100, 200, [40]) == 160
+    assert cap_of(BUDGET, 100, 300, [40, 90]) == 170
+    assert cap_of(BUDGET, 100, 400, [40, 40, 10]) == 300, "three times its own, though 310 are left"
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1, max_size=12), st.floats(1, 5))
+def test_a_chain_never_takes_more_than_its_schedule_and_a_skill_can_always_have_its_own(
+    skills: list[tuple[int, float]], most: float
+):
+    config, planned, used = BUDGET.model_copy(update={"most": most}), 0, list[int]()
+    for steps, share in skills:
+        planned += steps
+        cap = cap_of(config, steps, planned, used)
+        assert cap >= steps
+        used.append(round(share * cap))
+        assert sum(used) <= planned
+
+
+@pytest.mark.parametrize(
+    ("step", "before", "now", "expected"),
+    [
+        (399, (1.0, 2.0), (1.0, 2.0), None),  # before the least
+        (400, (1.0, 2.0), (1.0, 2.0), "settled"),
+        (400, (1.0, 2.0), (1.04, 1.91), "settled"),
+        (400, (1.0, 2.0), (1.06, 2.0), None),
+        (400, (1.0, 2.0), (1.0, 1.88), None),
+        (400, None, (1.0, 2.0), None),
+        (999, (1.0, 2.0), (0.5, 2.0), None),
+        (1000, (1.0, 2.0), (1.0, 2.2), None),  # beyond its own steps it goes on while it gets farther,
+        (1000, (1.0, 2.0), (3.0, 2.2), None),
+        (1000, (1.0, 2.0), (0.9, 2.0), None),  # or steadier without coming closer,
+        (1000, (1.0, 2.0), (0.9, 1.8), "stalled"),  # not by coming closer,
+        (1000, (1.0, 2.0), (1.2, 2.0), "stalled"),  # nor when it gets worse
+        (1000, (1.0, 0.0), (0.9, 0.0), None),  # a first skill has no r_d
+        (1700, (1.0, 2.0), (1.0, 9.0), "cap"),
+    ],
+)
+def test_when_a_skill_with_a_budget_ends(step: int, before: Any, now: Any, expected: str | None):
+    assert verdict(BUDGET, step, 1000, 1700, before, now) == expected
+
+
+def test_a_duplicate_is_far_closer_to_the_past_than_earlier_skills_were():
+    assert not is_duplicate(BUDGET, 0.0, []), "the second skill has nothing to be compared with"
+    assert is_duplicate(BUDGET, 0.24, [1.0])
+    assert not is_duplicate(BUDGET, 0.26, [1.0])
+    assert is_duplicate(BUDGET, 0.4, [0.1, 2.0, 3.0])
+    assert not is_duplicate(BUDGET, 0.6, [0.1, 2.0, 3.0])
+
+
+def spending(curve: Any, cap: int, others: list[float], **changes: Any) -> Spending:
+    """States that say which step led to them, and terms that `curve` gives for each."""
+
+    def terms(sigma: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([curve(int(each)) for each in sigma[:, 0]]).T
+
+    return Spending(BUDGET.model_copy(update=changes), 1000, cap, 50, others, terms)
+
+
+def lived(found: Spending, start: int = 0, episode: int = 50) -> int:
+    """Take steps until an attempt ends: after how many."""
+    for step in range(start, found.cap):
+        found.observe(step, np.array([float(step)]))
+        if (step + 1) % episode == 0 and found.done(step + 1):
+            return step + 1
+    raise AssertionError("it goes on beyond its cap")
+
+
+def test_a_flat_curve_ends_at_the_least_and_a_rising_one_goes_on_to_the_cap():
+    flat = spending(lambda step: (1.0, 2.0), 1700, [])
+    assert (lived(flat), flat.ended) == (400, "settled")
+    rising = spending(lambda step: (1.0, 1.001**step), 1700, [])
+    assert (lived(rising), rising.ended) == (1700, "cap")
+    assert rising.final(1700)[1] == pytest.approx(np.mean([1.001**step for step in range(1600, 1700)]))
+
+
+def test_a_curve_that_rises_for_1300_steps_ends_when_a_window_has_brought_nothing():
+    found = spending(lambda step: (1.0, 1.001 ** min(step, 1300)), 1700, [])
+    assert (lived(found), found.ended) == (1500, "stalled"), "windows 13 and 14 are alike"
+
+
+def test_steps_at_random_are_not_counted():
+    found = spending(lambda step: (100.0, 100.0) if step < 50 else (1.0, 2.0), 1000, [], window=0.5, least=0.1)
+    assert (lived(found), found.ended) == (1000, "cap")
+    assert found._mean(0) == (1.0, 2.0)
+
+
+def test_a_duplicate_is_tried_again_once_if_its_least_is_left():
+    found = spending(lambda step: (1.0, 0.1), 1700, [2.0])
+    assert lived(found) == 400
+    assert found.again(400)
+    assert (found.attempt, found.began) == (1, 400)
+    assert [found.progress(step) for step in (400, 600, 800, 1200)] == [0.0, 0.5, 1.0, 1.0], "annealed again"
+    assert lived(found, 400) == 800
+    assert not found.again(800), "once"
+    short = spending(lambda step: (1.0, 0.1), 750, [2.0])
+    assert lived(short) == 400
+    assert not short.again(400), "350 steps are left, an attempt takes 400"
+    other = spending(lambda step: (1.0, 1.0), 1700, [2.0])
+    assert lived(other) == 400
+    assert not other.again(400), "no duplicate"
+
+
+def test_spending_goes_on_the_same_after_a_resume():
+    def curve(step: int) -> tuple[float, float]:
+        return 1.0 + math.sin(step), 0.01 * (1.0 + step % 7)
+
+    one, two = (spending(curve, 1700, [2.0]) for _ in range(2))
+    end = lived(one)
+    assert one.again(end)
+    two.load_state({name: value.clone() for name, value in one.state().items()})
+    assert not two.done(end), "what it is asked on a resume"
+    assert lived(one, end) == lived(two, end)
+    assert one.final(one.cap) == two.final(two.cap)
+
+
+SPENDING: dict[str, Any] = {
+    "environments": {"point": {"steps": 200}},
+    "budget": {"least": 0.4, "window": 0.2, "tolerance": 100.0, "duplicate": 1000.0},
+}
+
+
+def test_what_a_chain_saves_is_spent_on_trying_a_duplicate_again(tmp_path: Path):
+    """All skills settle at once; the third is a duplicate by decree, and its second attempt has other weights."""
+    config = tiny_config(SPENDING)
+    folders = [tmp_path / f"skill{skill:02d}" for skill in range(3)]
+    made: list[dict[str, torch.Tensor]] = []
+    for skill in range(3):
+        job = config.skill_job("point", "disk_budget", 0, skill)
+        assert job.planned == 200 * (skill + 1)
+        parts = skill_parts(job, folders[:skill], CPU)
+        if skill == 2:
+            made = [dict(parts.agents[0].actor.state_dict())]
+            first = parts.objective
+            parts.start_over(1)
+            made.append(dict(parts.agents[0].actor.state_dict()))
+            assert parts.objective is not first
+        learn_skill(job, folders[:skill], folders[skill], config.runtime)
+    found = [json.loads((folder / "stats.json").read_text()) for folder in folders]
+    # Windows of 40 steps, the first without any that was not random; episodes of 25. The third has 125 and 100 steps.
+    assert [each["steps"] for each in found] == [125, 125, 225]
+    assert [each["most_steps"] for each in found] == [200, 275, 350]
+    assert [each["attempts"] for each in found] == [1, 1, 2]
+    assert [each["ended"] for each in found] == ["settled"] * 3
+    assert [each["duplicate"] for each in found] == [False, False, True]
+    assert found[0]["own_diversity"] is None
+    assert found[1]["own_diversity"] > 0.0
+    assert load_tensors(folders[2] / "replay.safetensors")[0]["obs"].shape[0] == 225, "both attempts'"
+    assert not any(made[0][name].equal(made[1][name]) for name in made[0] if "weight" in name)
+
+
+def test_adding_a_skill_plans_exactly_that_skill():
+    jobs = [
+        [tiny_config({"environments": {"point": {"skills": count}}}).skill_job("point", "disk_budget", 0, skill)]
+        for count in (3, 5)
+        for skill in range(3)
+    ]
+    assert jobs[:3] == jobs[3:]
+
+
+def test_other_earlier_steps_make_another_training(chain: list[Path], tmp_path: Path):
+    """The stamp of a skill with a budget knows what the skills before it used."""
+    job = tiny_config().skill_job("point", "disk_budget", 0, 1)
+    assert json.loads(identity(job, chain[:1])["spent"]) == [[300, None]]
+    assert "spent" not in identity(tiny_config().skill_job("point", "disk", 0, 1), chain[:1])
+
+
+def test_a_cluster_is_asked_for_all_that_a_skill_may_take():
+    tiny = tiny_config()
+    plain, spending = (tiny.skill_job("point", method, 0, 2) for method in ("disk", "disk_budget"))
+    size = size_of(plain.world)
+    assert expected_seconds(spending, size) > 2.0 * expected_seconds(plain, size) - START_SECONDS * 2.0
+    assert expected_mb(spending, [300, 300], size) >= expected_mb(plain, [300, 300], size)
+
+
+@pytest.mark.parametrize(
+    ("keys", "env", "message"),
+    [
+        ({"adaptive": True, "budget": True}, "point", r"methods\.mine: adaptive and budget both"),
+        ({"schedule": "round_robin", "budget": True}, "point", r"methods\.mine: .*budget are for chains"),
+        ({"budget": True}, "point_blocks", r"methods\.mine\.budget: true in point_blocks"),
+    ],
+)
+def test_budgets_that_make_no_sense_are_refused(keys: dict[str, Any], env: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        tiny_config({"methods": {"mine": row(**keys)}}).skill_job(env, "mine", 0, 1)

@@ -47,6 +47,7 @@ SMALL = {
     "metra": {"hidden": [16]},
     "curriculum": {"certainty": 0.2, "episodes": 3},
     "adaptive": {"least": 0.4, "window": 0.2, "tolerance": 0.5},
+    "budget": {"least": 0.4, "window": 0.2, "tolerance": 0.9, "duplicate": 10.0},
     "environments": {"point": {"steps": 150, "snapshots": [200]}},
 }
 

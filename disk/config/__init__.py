@@ -21,6 +21,7 @@ from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.settings import (
     Adaptive,
+    Budget,
     Curriculum,
     Dads,
     Diayn,
@@ -46,6 +47,7 @@ from disk.storage.provenance import code_hash
 
 __all__ = [
     "Adaptive",
+    "Budget",
     "Change",
     "Config",
     "Coordinates",
@@ -105,6 +107,7 @@ class Config(Model):
     curriculum: Curriculum
     adaptive: Adaptive
     normaliser: Measured
+    budget: Budget
     evaluation: Evaluation
     hierarchy: Hierarchy
     tracking: Tracking
@@ -227,6 +230,8 @@ class Config(Model):
             warm=None if first else row.warm,
             adaptive=self.adaptive if row.adaptive else None,
             normaliser=self.normaliser_of(env, method),
+            budget=self.budget if row.budget else None,
+            planned=self.start_of(env, method, skill + 1) if row.budget else None,
             code=code_hash() if self.retrain_on_code_change else None,
         )
 

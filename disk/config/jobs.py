@@ -13,6 +13,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from disk.config.environments import World
 from disk.config.settings import (
     Adaptive,
+    Budget,
     Curriculum,
     Given,
     Incremental,
@@ -87,6 +88,10 @@ class SkillJob(Model):
     """When it ends before its steps are used; null: never."""
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    budget: Budget | None = None
+    """How it spends its steps and what earlier skills have saved; null: it has its steps."""
+    planned: NonNegativeInt | None = None
+    """Steps that the schedule has for this skill and all before it, of which a budget is what they have not used."""
     code: str | None = None
 
 

@@ -67,6 +67,9 @@ class Method(Model):
     """A skill of a chain ends when it has converged; its steps are the most that it gets."""
     acts: Literal["sample"] | None = None
     """For objective none: `sample` draws actions from the untrained policies. Null: they act by their modes."""
+    budget: bool = False
+    """A chain has the steps of its schedule as a budget: a skill ends when it has converged, goes on while it improves
+    with what others have saved, and is trained again when it is a duplicate."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
     sac_in: dict[Name, dict[str, Any]] = {}
@@ -106,8 +109,10 @@ class Method(Model):
         """Refuse keys that this kind of method never looks at."""
         if self.incremental and (self.skills or self.replay_capacity):
             raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
-        if not self.incremental and (self.fork or self.warm or self.adaptive):
-            raise ValueError("fork, warm and adaptive are for chains: they need schedule incremental")
+        if not self.incremental and (self.fork or self.warm or self.adaptive or self.budget):
+            raise ValueError("fork, warm, adaptive and budget are for chains: they need schedule incremental")
+        if self.adaptive and self.budget:
+            raise ValueError("adaptive and budget both say when a skill ends: give one of them")
         chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]
         chains += [f"settings.{name}" for name in OF_CHAINS if self.settings.get(name) is not None]
         if not self.incremental and chains:

@@ -78,13 +78,7 @@ def budget(config: Config, env: str, method: str) -> None:
             "incremental or policies shared"
         )
     if row.incremental:
-        settings = config.settings_of(method)
-        over_own = isinstance(settings, Incremental) and (settings.normaliser, settings.normaliser_over)
-        if over_own == ("running", "own") and row.reuse_replay and round((row.own_share or 0.0) * sac.batch_size) < 1:
-            raise ConfigError(
-                f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every "
-                f"batch: expected a share of at least one in {sac.batch_size}"
-            )
+        _parts(config, env, method)
         for skill in range(environment.skills):
             steps, owner = config.steps_of(env, method, skill), config.owner_of(method, skill)
             where = f"environments.{env}.steps" if config.methods[owner].steps is None else f"methods.{owner}.steps"
@@ -123,3 +117,21 @@ def budget(config: Config, env: str, method: str) -> None:
             raise ConfigError(
                 f"environments.{env}.snapshots: {beyond[0]}: expected at most {budget}, the steps of {method}"
             )
+
+
+def _parts(config: Config, env: str, method: str) -> None:
+    """Refuse parts of a chain that do not fit its batches or its world."""
+    row, settings, batch = config.methods[method], config.settings_of(method), config.sac_of(env, method).batch_size
+    over_own = isinstance(settings, Incremental) and (settings.normaliser, settings.normaliser_over)
+    if over_own == ("running", "own") and row.reuse_replay and round((row.own_share or 0.0) * batch) < 1:
+        raise ConfigError(
+            f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every batch: "
+            f"expected a share of at least one in {batch}"
+        )
+    # An adaptive skill leaves some of its steps unused, and the next one begins at the step that was planned. A skill
+    # with a budget may use more than its own: the next one would then begin in a world of the past.
+    if row.budget and config.environments[env].evolution:
+        raise ConfigError(
+            f"methods.{method}.budget: true in {env}, whose changes have a schedule of their own: expected a world "
+            "without evolution"
+        )

@@ -304,6 +304,24 @@ class Adaptive(Model):
     """It ends when neither mean differs by more than this share from that of the window before."""
 
 
+class Budget(Model):
+    """How the steps of a chain's schedule are spent: a skill that needs fewer leaves the rest to later ones."""
+
+    least: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Share of its steps that a skill takes in any case; α grows to its full value over these."""
+    most: Annotated[float, Field(ge=1.0)]
+    """It takes at most so many times its steps, and no more than earlier skills have left of the schedule."""
+    window: Annotated[float, Field(gt=0.0, le=0.5)]
+    """Share of its steps over which r_c and r_d of the states that it visits are averaged."""
+    tolerance: NonNegativeFloat
+    """Up to its steps it ends when neither mean changes by more than this share from window to window. Beyond them it
+    ends when neither improves by more."""
+    duplicate: NonNegativeFloat
+    """It is a duplicate when its final mean r_d is below this share of the median of the earlier skills' own."""
+    retries: NonNegativeInt
+    """How often a duplicate is trained again from other weights, if its share of steps is left."""
+
+
 class Curriculum(Model):
     """VALOR's growing number of skills."""
 

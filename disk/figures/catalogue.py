@@ -96,6 +96,6 @@ def runs_text(config: Config, env: str, *methods: str) -> str:
         seeds = sum(1 for name, _ in runs if name == method)
         row = config.method(method)
         budget = f"{config.budget_of(env, method):,} steps" if row.objective != "none" else "untrained"
-        most = "at most " if row.adaptive else ""
+        most = "at most " if row.adaptive or row.budget else ""
         said.append(f"{method} ({seeds} seed{'' if seeds == 1 else 's'}, {most}{budget})")
     return ", ".join(said)

@@ -14,6 +14,7 @@ from disk.config import JointJob, SkillJob
 from disk.envs import Projected, make
 from disk.errors import ArtefactError
 from disk.evaluation.rollout import visits
+from disk.learning.convergence import Spending, is_duplicate
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
 from disk.learning.replay import save_shard
@@ -109,6 +110,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "beta": beta if job.skill else None,
         "steps": parts.steps,
         **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
+        **spent(job, parts),
         "collected_steps": collected + parts.collected,
         **_normalised(parts),
         **provenance(job),
@@ -123,6 +125,22 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
 
 def _normalised(parts: Parts) -> dict[str, Any]:
     return {} if parts.normaliser is None else {"normaliser": parts.normaliser.about()}
+
+
+def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
+    """How a skill with a budget came to its steps, and what later skills are compared with."""
+    spending = parts.settling
+    if not isinstance(spending, Spending):
+        return {}
+    consistency, diversity = spending.final(parts.steps)
+    return {
+        "most_steps": spending.cap,
+        "attempts": spending.attempt + 1,
+        "ended": spending.ended,
+        "duplicate": is_duplicate(spending.config, diversity, spending.others),
+        "own_consistency": consistency,
+        "own_diversity": diversity if job.skill else None,
+    }
 
 
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:

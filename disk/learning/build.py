@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSett
 from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
 from disk.learning.artefacts import describe, read_visits
-from disk.learning.convergence import Settling
+from disk.learning.convergence import Settling, Spending, cap_of
 from disk.learning.normaliser import Normaliser, prepare
 from disk.learning.normaliser import read as read_normaliser
 from disk.learning.objectives import Objective
@@ -64,12 +65,14 @@ class Parts:
     """Rows of a batch that are a skill's own transitions; None: batches are uniform over the replay."""
     collected: int = 0
     """Steps outside the budget, for 𝒯."""
-    settling: Settling | None = None
+    settling: Settling | Spending | None = None
     """What tells that a skill has converged; None: it takes all its steps."""
     normaliser: Normaliser | None = None
     """By which observations are normalised; None: they are raw."""
     relabel: float | None = None
     """Share of the policy's transitions that get another latent from the prior; None: none."""
+    attempt: Callable[[int], tuple[SAC, Objective]] | None = None
+    """Another learner and objective for a skill that is tried again, by the number of the attempt."""
 
     @property
     def shared(self) -> bool:
@@ -78,7 +81,18 @@ class Parts:
 
     def progress(self, step: int) -> float:
         """The share of the training that is done, by which a reward is annealed."""
-        return step / self.steps if self.settling is None else min(1.0, step / self.settling.least)
+        return step / self.steps if self.settling is None else self.settling.progress(step)
+
+    def start_over(self, attempt: int) -> None:
+        """Try the skill again, from other weights and on the same replay."""
+        assert self.attempt is not None
+        self.agents[0], self.objective = self.attempt(attempt)
+
+    def observe(self, skill: int, step: int, sigma: np.ndarray) -> None:
+        """Show the state that a step has led to: to the objective, and to what says when a skill ends."""
+        self.objective.observe(skill, sigma)
+        if self.settling:
+            self.settling.observe(step, sigma)
 
     def agent_of(self, skill: int) -> int:
         return skill if len(self.agents) > 1 else 0
@@ -147,11 +161,20 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         model = load(_model_skill(job, earlier) / POLICY).actor.state_dict()
         agent.actor.load_state_dict(model if normaliser is None else normaliser.unfolded(model))
     objective, collected = _incremental(job, earlier, env, agent.generator, device)
-    replay = _replay(job, earlier, columns, agent.generator, device)
-    return Parts(
+    stats = [read_stats(folder) for folder in earlier] if job.budget else []
+    steps = (
+        cap_of(job.budget, job.steps, job.planned or 0, [each["steps"] for each in stats]) if job.budget else job.steps
+    )
+    replay = _replay(job, earlier, steps, columns, agent.generator, device)
+
+    def another(attempt: int) -> tuple[SAC, Objective]:
+        learner = _agent(job, columns.obs, columns.action, job.skill, device, attempt)
+        return learner, _incremental(job, earlier, env, learner.generator, device)[0]
+
+    parts = Parts(
         label=f"{job.env} seed {job.seed} skill {job.skill:02d}",
         seed=job.seed,
-        steps=job.steps,
+        steps=steps,
         start=start,
         sac=job.sac,
         envs=[env, *(make(job.world, start) for _ in range(1, job.sac.environments or 1))],
@@ -166,7 +189,22 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         collected=collected,
         normaliser=normaliser,
         settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
+        attempt=another,
     )
+    if job.budget:
+        others = [each["own_diversity"] for each in stats if each.get("own_diversity") is not None]
+        parts.settling = Spending(job.budget, job.steps, steps, job.sac.seed_steps, others, partial(_own_terms, parts))
+    return parts
+
+
+def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
+    """r_c and r_d (2, N) of states that the skill visits, as its present objective sees them."""
+    objective = parts.objective
+    assert isinstance(objective, IncrementalObjective)
+    sigma = sigma.to(parts.latents.device)
+    consistency = objective.consistency(sigma)
+    diversity = torch.zeros_like(consistency) if objective.past is None else objective.diversity(sigma)
+    return torch.stack((consistency, diversity))
 
 
 def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any]) -> Normaliser | None:
@@ -223,12 +261,18 @@ def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
 
 
 def _replay(
-    job: SkillJob, earlier: Sequence[Path], columns: Columns, generator: torch.Generator, device: torch.device
+    job: SkillJob,
+    earlier: Sequence[Path],
+    steps: int,
+    columns: Columns,
+    generator: torch.Generator,
+    device: torch.device,
 ) -> Replay:
+    """Room for the `steps` that the skill may take, with the earlier skills' transitions in it."""
     keep = job.replay_keep
     shards = [] if keep is None else [folder / REPLAY for folder in earlier]
     room = sum(read_stats(folder)["steps"] for folder in earlier) if shards else 0
-    replay = Replay(min(job.replay_capacity, room + job.steps), columns, device)
+    replay = Replay(min(job.replay_capacity, room + steps), columns, device)
     inherit(replay, shards, 1.0 if keep is None else keep, generator)
     return replay
 
@@ -319,9 +363,11 @@ def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Sched
     return Uniform(job.seed, job.skills)
 
 
-def _agent(job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device) -> SAC:
+def _agent(
+    job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device, *attempt: int
+) -> SAC:
     """A learner with a random stream of its own, from which its first weights come too."""
-    generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy))
+    generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy, *attempt))
     return SAC(inputs, actions, job.sac, generator, device)
 
 

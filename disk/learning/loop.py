@@ -23,6 +23,7 @@ from disk.config import HierarchyJob, JointJob, Runtime, Sac, SkillJob
 from disk.errors import ArtefactError, Interrupted
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
 from disk.learning.build import Parts, choose_device, joint_parts, skill_parts
+from disk.learning.convergence import Spending
 from disk.learning.episodes import Lane
 from disk.learning.progress import Progress, must_be_finite, to_blame
 from disk.learning.replay import Batch
@@ -110,19 +111,19 @@ class Training:
                 self.pool.shutdown()
 
     def run(self, stopping: Stopping) -> None:
-        parts, objective, sac = self.parts, self.parts.objective, self.parts.sac
+        parts, sac = self.parts, self.parts.sac
         pace = Pace(60.0 * self.runtime.checkpoint_minutes)
         while self.step < parts.steps:
             lane = self.lanes[self.step % len(self.lanes)]
             if lane.outcome is None:
                 self._set_out(lane, self.step)
             index = parts.agent_of(lane.skill)
-            agent, replay = parts.agents[index], parts.replays[index]
+            agent, replay, objective = parts.agents[index], parts.replays[index], parts.objective
             done = replay.added - parts.inherited[index]  # steps that this policy has taken
             seen = lane.arrive(parts, self.step)
             known = parts.known_by(lane.skill, lane.latent)
             replay.add(seen.obs, seen.action, seen.next_obs, seen.terminated, seen.sigma, known, seen.origin)
-            objective.observe(lane.skill, seen.sigma)
+            parts.observe(lane.skill, self.step, seen.sigma)
             self.progress.observe(seen.sigma)
             over = seen.terminated or seen.truncated
             following = self.step + len(self.lanes)  # this lane's next step: simulated while the policy learns
@@ -179,8 +180,14 @@ class Training:
         return agent.act(seen), None
 
     def _stop_if_settled(self) -> None:
-        """A skill that has converged has used its budget."""
-        if self.parts.settling and self.parts.settling.done(self.step):
+        """A skill that has converged has used its budget, unless it is tried again."""
+        settling = self.parts.settling
+        if settling is None or not settling.done(self.step):
+            return
+        if isinstance(settling, Spending) and settling.again(self.step):
+            log.info("step %d: a duplicate of an earlier skill; trying again from other weights", self.step)
+            self.parts.start_over(settling.attempt)
+        else:
             self.parts.steps = self.progress.total = self.step
 
     def _end(self, lane: Lane) -> None:

@@ -50,6 +50,10 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         if job.normaliser is not None:
             found["normaliser"] = json.dumps(stats.get("normaliser"))
         found["before"] = json.dumps([*means, stats["paid"]] if released else means)
+    if job.budget:
+        found["spent"] = json.dumps(
+            [[stats["steps"], stats.get("own_diversity")] for stats in map(read_stats, earlier)]
+        )
     return found
 
 
@@ -72,7 +76,7 @@ def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
     """Settings that all skills of a chain have in common; the first one lacks those about earlier skills."""
     first = job.get("skill") == 0
     later = () if first else ("replay_keep", "own_share", "warm")
-    names = ("sac", "replay_capacity", "adaptive", "code", "normaliser", *later)
+    names = ("sac", "replay_capacity", "adaptive", "budget", "code", "normaliser", *later)
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
     if objective.get("objective.normaliser") == "running":  # the first skill has none, and later ones have its window
         objective["objective.normaliser"] = None
