@@ -184,3 +184,34 @@ def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> Non
     assert downstream(tmp_path).splitlines()[-1] == "| `disk` | 2 | 200 | 1.05 | 0.80 | 0.60 |"
     draw_controllers(tmp_path, figure)
     assert "DISk (2 runs)" in figure.read_text()
+
+
+def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: Path) -> None:
+    from tournament import as_markdown, measured, ranking
+
+    found = {  # isolation of two skills, movers, distinct
+        ("cheetah", "disk", 0): ((1.0, 3.0), 1, 1),
+        ("cheetah", "disk", 1): ((2.0, 2.0), 1, 2),
+        ("cheetah", "other", 0): ((4.0, 4.0), 2, 2),
+        ("swimmer", "disk", 0): ((5.0, 5.0), 2, 2),
+        ("swimmer", "other", 0): ((1.0, 1.0), 2, 1),
+    }
+    for (env, method, seed), (isolation, movers, distinct) in found.items():
+        run = tmp_path / f"results/{env}/{method}/seed{seed}"
+        run.mkdir(parents=True)
+        rows = [("nominal", skill, "isolation", value) for skill, value in enumerate(isolation)]
+        rows += [("nominal", -1, "movers", movers), ("nominal", -1, "distinct", distinct), ("later", -1, "movers", 9)]
+        pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / "metrics.csv", index=False)
+    times = tmp_path / "benchmarks/cheetah/disk/seed0"
+    times.mkdir(parents=True)
+    for skill, seconds in enumerate((60.0, 120.0)):
+        (times / f"skill{skill:02d}.tsv").write_text(f"s\tcpu_time\n1.0\t{seconds}\n")
+    runs = measured(tmp_path / "results", tmp_path / "benchmarks")
+    assert runs.iloc[0].to_list()[:6] == ["cheetah", "disk", 0, 1, 1, 2.0]
+    assert runs.iloc[0]["minutes"] == 3.0
+    # On cheetah other is first in all three; on swimmer disk is, but for movers, where both are 1.5.
+    assert ranking(runs)["together"].to_dict() == pytest.approx(
+        {"disk": (2.0 + 3.5 / 3) / 2, "other": (1.0 + 5.5 / 3) / 2}
+    )
+    text = as_markdown(runs)
+    assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 – |" in text
