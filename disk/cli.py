@@ -362,7 +362,6 @@ def _live(arguments: argparse.Namespace) -> None:
     from disk.config import load
     from disk.show.live import build, pages
 
-    _configure_torch(arguments.threads)
     config = load(*arguments.configfile)
     for run, out in pages(arguments.runs, arguments.out):
         print(build([run], out, config))

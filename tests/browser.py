@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 @contextmanager
-def browser(profile: Path, width: int = 1360, height: int = 900) -> Iterator[Any]:
+def browser(profile: Path, width: int = 1360, height: int = 900, flags: Sequence[str] = ()) -> Iterator[Any]:
     """Selenium's driver of Debian's Chromium; the profile's folder may not exist yet."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -27,6 +27,7 @@ def browser(profile: Path, width: int = 1360, height: int = 900) -> Iterator[Any
         "force-device-scale-factor=1",
         f"user-data-dir={profile}",
         f"window-size={width},{height}",
+        *flags,
     ):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

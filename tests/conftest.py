@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
     config.addinivalue_line("markers", "campaign: minutes of a busy machine; run by make campaign")
     config.addinivalue_line(
-        "markers", "needs(name): skipped where the machine lacks slurm, chromium or gl; see needs.py"
+        "markers", "needs(name): skipped where the machine lacks slurm, chromium, gl, node or wasm; see needs.py"
     )
 
 

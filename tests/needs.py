@@ -1,5 +1,5 @@
 """What some tests need of the machine. Where it is missing they are skipped with the reason, unless DISK_REQUIRE
-names it (`DISK_REQUIRE=slurm,chromium,gl`, as .ci/run does): then that is a failure."""
+names it (`DISK_REQUIRE=slurm,chromium,gl,node,wasm`, as .ci/run does): then that is a failure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ import pytest
 PROGRAMS = {
     "slurm": ("slurmctld", "slurmd", "sbatch", "munged"),
     "chromium": ("chromium", "chromedriver"),
+    "node": ("node",),
 }
 PACKAGES = {
     "slurm": "slurmctld slurmd slurm-client munge",
     "chromium": "chromium chromium-driver",
     "gl": "libegl1 libgl1-mesa-dri",
+    "node": "nodejs",
 }
 
 
 def missing(name: str) -> str | None:
     """Why a need cannot be met here; None: it can."""
+    if name == "wasm":
+        from disk.show import physics
+
+        return None if physics.available() else f"no MuJoCo for browsers: {physics.HINT}"
     if name == "gl":
         found = any(ctypes.util.find_library(library) for library in ("EGL", "OSMesa"))
         lacking = [] if found else ["EGL or OSMesa"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("disk")
 
-SCRIPTS = ("policy.js", "world.js", "scene.js", "map.js", "panel.js", "app.js")
+SCRIPTS = ("policy.mjs", "world.mjs", "scene.mjs", "map.mjs", "panel.mjs", "app.mjs")
 """Modules of the page, each after those that it imports."""
 STARTS = 24
 """Starts that a page can choose from: those of the evaluation's first episodes."""
@@ -136,7 +136,7 @@ def _asset(name: str) -> str:
 
 def _plain(module: str) -> str:
     """A module's text for one script that holds them all: without its imports and exports."""
-    text = re.sub(r"^import .*? from '\./[a-z]+\.js';\n", "", module, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^import .*? from '\./[a-z]+\.mjs';\n", "", module, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^export default .*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
     if "</script" in text.lower() or "<!--" in text:

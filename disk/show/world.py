@@ -6,6 +6,7 @@ observations of the environment itself, in ordinary states and in very fast ones
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ from disk.errors import ConfigError
 CLIPS = (None, 10.0)
 """Bounds of velocities in observations: Gymnasium's Hopper and Walker2d have 10, the others none."""
 TRIALS = 12
+EXACT = (
+    *("qpos0", "qpos_spring", "body_pos", "body_quat", "body_ipos", "body_iquat", "body_mass", "body_subtreemass"),
+    *("body_inertia", "body_invweight0", "jnt_pos", "jnt_axis", "jnt_range", "jnt_stiffness", "dof_armature"),
+    *("dof_damping", "dof_invweight0", "geom_size", "geom_rbound", "geom_pos", "geom_quat", "geom_friction"),
+    *("actuator_gear", "actuator_ctrlrange", "actuator_acc0"),
+)
+"""Arrays of the compiled model that the page takes over: MuJoCo writes XML with six digits only."""
 LIMBS = {"bthigh": "back leg", "fthigh": "front leg", "right_back_leg": "back right leg", "back_leg": "back left leg"}
 """Names for limbs that models call otherwise: HalfCheetah's, and two of Ant's, of which one lacks its side."""
 
@@ -29,12 +37,13 @@ def describe(world: World, step: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Everything about a world at a global step that its page needs, with one start for each seed."""
     env = make(world, step)
     try:
-        model = _model(env)
+        xml, spec, model = _compiled(env)
         skip, clip = _observation(env)
         return {
             "id": world.id,
-            "xml": _xml(env),
-            "files": _files(env),
+            "xml": xml,
+            "exact": {name: np.asarray(getattr(model, name)).ravel().tolist() for name in EXACT},
+            "files": _files(env, spec),
             "frameSkip": int(env.unwrapped.frame_skip),  # type: ignore[attr-defined]
             "observation": {"skip": skip, "clip": clip},
             "position": _position(world),
@@ -49,37 +58,23 @@ def describe(world: World, step: int, seeds: Sequence[int]) -> dict[str, Any]:
         env.close()
 
 
-def _model(env: Projected) -> mujoco.MjModel:
-    model = getattr(env.unwrapped, "model", None)
-    if not isinstance(model, mujoco.MjModel):
+def _compiled(env: Projected) -> tuple[str, mujoco.MjSpec, mujoco.MjModel]:
+    """The model as it is at first (`env` may have moved blocks already): as XML, before and after compilation."""
+    found: Any = env.unwrapped
+    if not isinstance(getattr(found, "model", None), mujoco.MjModel):
         raise ConfigError(f"{env.world.id}: is not a MuJoCo environment, so no page can simulate it")
-    return model
-
-
-def _spec(env: Projected) -> mujoco.MjSpec:
-    """The model before compilation: the environment's own where it adds bodies to a file, else the file's."""
-    own = getattr(env.unwrapped, "model_spec", None)
-    return own() if own else mujoco.MjSpec.from_file(env.unwrapped.fullpath)  # type: ignore[attr-defined]
-
-
-def _xml(env: Projected) -> str:
-    import warnings
-
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of attributes that the next MuJoCo will not know, and the page's does
-        spec = _spec(env)
-        compiled = spec.compile()
-        if (compiled.nq, compiled.nbody, compiled.ngeom) != tuple(
-            getattr(_model(env), name) for name in ("nq", "nbody", "ngeom")
-        ):
-            raise ConfigError(f"{env.world.id}: changes its model after loading it, which a page cannot follow")
-        xml: str = spec.to_xml()
-    return xml
+        warnings.simplefilter("ignore")  # HalfCheetah's file sets its mass in a way that the next MuJoCo will not know
+        spec = found.model_spec() if hasattr(found, "model_spec") else mujoco.MjSpec.from_file(found.fullpath)
+        model = spec.compile()
+        xml = spec.to_xml()
+    if any(getattr(model, name) != getattr(found.model, name) for name in ("nq", "nu", "nbody", "ngeom")):
+        raise ConfigError(f"{env.world.id}: changes its model after loading it, which a page cannot follow")
+    return xml, spec, model
 
 
-def _files(env: Projected) -> dict[str, bytes]:
+def _files(env: Projected, spec: mujoco.MjSpec) -> dict[str, bytes]:
     """Meshes that the XML names, by the name it gives them."""
-    spec = _spec(env)
     folder = Path(env.unwrapped.fullpath).parent / (spec.meshdir or "")  # type: ignore[attr-defined]
     return {mesh.file: (folder / mesh.file).read_bytes() for mesh in spec.meshes if mesh.file}
 
@@ -91,10 +86,10 @@ def _observation(env: Projected) -> tuple[int, float | None]:
     seen = []
     for trial in range(TRIALS):
         env.reset(seed=trial)
-        if trial % 2:  # so fast that a bound shows
-            fast = rng.uniform(-15.0, 15.0, unwrapped.model.nv)
-            unwrapped.set_state(np.array(unwrapped.data.qpos), fast)
         obs, *_ = env.step(env.to_native(rng.uniform(-1.0, 1.0, env.action_size)))
+        if trial % 2 and hasattr(unwrapped, "_get_obs"):  # so fast that a bound shows; no step could follow
+            unwrapped.set_state(np.array(unwrapped.data.qpos), rng.uniform(-60.0, 60.0, unwrapped.model.nv))
+            obs = unwrapped._get_obs()
         seen.append((np.asarray(obs), np.array(unwrapped.data.qpos), np.array(unwrapped.data.qvel)))
     for skip in range(unwrapped.model.nq + 1):
         for clip in CLIPS:

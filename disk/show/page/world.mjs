@@ -14,6 +14,10 @@ export class World {
     }
     this.model = vfs ? mujoco.MjModel.from_xml_string(about.xml, vfs) : mujoco.MjModel.from_xml_string(about.xml);
     vfs?.delete();
+    for (const [name, values] of Object.entries(about.exact)) {
+      const own = this.model[name];
+      if (own?.length === values.length) own.set(values); // another version may lay it out otherwise
+    }
     this.options = this.model.opt;
     this.timestep = this.options.timestep;
     this.dt = this.timestep * about.frameSkip;

@@ -1,9 +1,9 @@
 // The page: what is shown, how time passes, and what a visitor does to it.
-import { Controller, Policy, unpack, widen } from './policy.js';
-import { World } from './world.js';
-import { Scene, linear, pick, rendererName, softwareRendering } from './scene.js';
-import { Map2D } from './map.js';
-import { Panel, metres } from './panel.js';
+import { Controller, Policy, unpack, widen } from './policy.mjs';
+import { World } from './world.mjs';
+import { Scene, linear, pick, rendererName, softwareRendering } from './scene.mjs';
+import { Map2D } from './map.mjs';
+import { Panel, metres } from './panel.mjs';
 
 const DEFAULTS = { run: 0, mode: 'all', skill: 0, start: 0, gravity: 1, friction: 1, fluid: 1, speed: 0 };
 const LIMITS = { gravity: [0, 3], friction: [0, 3], fluid: [0, 3], speed: [-3, 3] };
@@ -536,7 +536,7 @@ export class App {
     const kept = { target: camera.target, distance: camera.distance };
     this.wish ??= { ...kept };
     Object.assign(camera, this.wish);
-    const least = (this.actors.length > 1 ? 5 : 4) * this.size() + 0.6;
+    const least = (this.actors.length > 1 ? 5 : 5.2) * this.size() + 0.6;
     const places = this.actors.map((actor) => {
       const [x, y] = this.planar(actor);
       return [x, y + actor.offset, this.world.about.floor + 0.4 * this.size()];

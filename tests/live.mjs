@@ -1,0 +1,41 @@
+// What the page's modules compute, outside a browser: node live.mjs TASK < JSON > JSON. Tests compare it with Python.
+import { readFileSync } from 'node:fs';
+import { Policy, unpack, widen } from '../disk/show/page/policy.mjs';
+import { World } from '../disk/show/page/world.mjs';
+
+const given = JSON.parse(readFileSync(0, 'utf8'));
+
+async function policyOf(about) {
+  return new Policy(about, widen(await unpack(about.weights)));
+}
+
+const tasks = {
+  /** Actions of every skill for every observation. */
+  async act({ policy, observations }) {
+    const skills = await policyOf(policy);
+    return policy.which.map((_, skill) => observations.map((seen) => Array.from(skills.act(skill, seen))));
+  },
+
+  /** For each episode: observations after each action, from each of its own states, and freely from the first. */
+  async observe({ module, wasm, world, episodes }) {
+    const { default: loadMujoco } = await import(module);
+    const mujoco = await loadMujoco({ wasmBinary: await unpack(wasm), print: () => {}, printErr: () => {} });
+    const robot = new World(mujoco, world).newRobot();
+    const step = (action) => {
+      const fixed = { act: () => action };
+      while (!robot.substep(fixed, 0));
+      return Array.from(robot.observe());
+    };
+    return episodes.map(({ states, actions }) => {
+      const each = actions.map((action, i) => {
+        robot.reset(states[i]);
+        return step(action);
+      });
+      robot.reset(states[0]);
+      const first = Array.from(robot.observe());
+      return { first, each, free: actions.map(step) };
+    });
+  },
+};
+
+process.stdout.write(JSON.stringify(await tasks[process.argv[2]](given)));
