@@ -188,7 +188,7 @@ def test_the_row_is_as_its_authors_run_it():
     sac, row = paper.sac_of("halfcheetah", "metra"), paper.method("metra")
     assert row.normalise is True
     assert [sac.target_momentum, sac.target_every, sac.actor_every, sac.batch_size] == [0.005, 1, 1, 256]
-    assert [sac.entropy_per_action, sac.seed_steps] == [-0.5, 10_000]
+    assert [sac.entropy_per_action, sac.temperature, sac.seed_steps] == [-0.5, 0.01, 10_000]
     assert joint_parts(config_of().joint_job("point", "metra", 0), CPU).agents[0].target_entropy == -2.0
     assert paper.joint_job("point", "metra_raw", 0).normaliser is None
 

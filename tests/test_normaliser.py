@@ -40,8 +40,8 @@ def learn_chain(config: Config, root: Path, method: str = "chain", skills: int =
 
 def test_mean_and_deviation_are_those_of_random_steps():
     """By hand: three steps of a seeded world with seeded actions, and the floor where nothing moves."""
-    world = config_of().environment("point").world().model_copy(update={"horizon": 2})
-    found = measure(world, 7, Measured(steps=3, floor=1e-9), {"sees_position": True})
+    world = config_of().environment("point").world()
+    found = measure(world, 7, Measured(steps=3, episode=2, floor=1e-9), {"sees_position": True})
     env, random, rows = make(world), np.random.default_rng(seed_of("normaliser", 7)), []
     for episode, steps in ((0, 2), (1, 1)):
         obs, info = env.reset(seed=seed_of("normaliser", 7, episode))
@@ -53,7 +53,7 @@ def test_mean_and_deviation_are_those_of_random_steps():
     assert found.mean == pytest.approx(np.mean(rows, axis=0), abs=1e-12)
     assert found.deviation == pytest.approx(np.std(rows, axis=0), abs=1e-12)
     assert found.steps == 3
-    assert (measure(world, 7, Measured(steps=3, floor=50.0), {}).deviation == [50.0, 50.0]).all()
+    assert (measure(world, 7, Measured(steps=3, episode=9, floor=50.0), {}).deviation == [50.0, 50.0]).all()
 
 
 def test_a_folded_skill_does_on_raw_observations_what_it_learned_on_normalised_ones():

@@ -272,6 +272,8 @@ class Measured(Model):
 
     steps: PositiveInt
     """Steps with uniformly random actions before training, outside the budget."""
+    episode: PositiveInt
+    """Length of these episodes; how far a position gets depends on it."""
     floor: PositiveFloat
     """Smallest deviation; a number that hardly changes is not blown up."""
 

@@ -98,14 +98,14 @@ def measure(world: World, seed: int, settings: Measured, meta: Mapping[str, Any]
     random = np.random.default_rng(seed_of("normaliser", seed))
     seen: list[np.ndarray] = []
     episode, over = 0, True
-    for _ in range(settings.steps):
+    for step in range(settings.steps):
         if over:
             obs, info = env.reset(seed=seed_of("normaliser", seed, episode))
             seen.append(shown(meta, obs, info))
-            episode += 1
+            episode, began = episode + 1, step
         obs, _, terminated, truncated, info = env.step(env.to_native(random.uniform(-1.0, 1.0, env.action_size)))
         seen.append(shown(meta, obs, info))
-        over = terminated or truncated
+        over = terminated or truncated or step + 1 - began == settings.episode
     env.close()
     observations = np.asarray(seen, dtype=np.float64)
     if not np.isfinite(observations).all():
