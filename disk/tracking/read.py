@@ -139,7 +139,7 @@ def read_hierarchy(run: Path, curve: Path) -> Record:
     """A controller over the run's skills, finished or under way; steps are decisions."""
     place, weights, live = _place(run), curve.with_suffix(".safetensors"), curve.with_suffix(".checkpoint")
     finished = _finished(curve.with_suffix(".json"), live / LIVE)
-    about = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / JOB)}
+    about: dict[str, Any] = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / JOB)}
     written = curve if finished else live / LIVE
     lines: list[dict[str, float]] = []
     with suppress(FileNotFoundError), written.open(newline="") as file:
