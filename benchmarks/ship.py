@@ -72,6 +72,7 @@ def about(run: Path, benchmarks: Path) -> dict[str, object]:
     return {
         "steps": sum(steps),
         "steps_by_training": steps,
+        "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats.values()),
         "cpu_hours": round(sum(used) / 3600, 3),
         **settings,
         **code,

@@ -2,11 +2,13 @@
 
     python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md README.md] [--figures DIRECTORY]
 
-Brackets are 95 % bootstrap intervals over seeds. CPU-hours are of one seed's trainings. The paper's numbers are
+Behind a mean stand the seeds' values, or from five seeds on the 95 % bootstrap interval. Visits are steps outside the
+budget. CPU-hours are of one seed's trainings, visits included: compare methods by them too. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
 method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
-`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world; at `<!-- skills: RUN -->` where each skill of
-that run ends; at `<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
+`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world; at `<!-- counts: ENV … -->` another, with the
+skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
+`<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
 `<!-- downstream: ENV -->` what controllers over them reach. benchmarks/ship.py ships runs.
 """
 
@@ -16,18 +18,21 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from disk.config import load
-from disk.evaluation.metrics import PAPER_HAUSDORFF, interval, summarise
+from disk.config import Environment, load
+from disk.config.environments import Condition
+from disk.evaluation.metrics import FEWEST, PAPER_HAUSDORFF, interval
 from disk.evaluation.run import read_runs
 
-MEASURES = ("hausdorff", "isolation", "coverage", "consistency", "distance")
-FIRST = ("disk", "dads", "diayn", "metra", "random")
+MEASURES = ("hausdorff", "movers", "distinct", "goal_distance", "isolation", "coverage", "consistency", "distance")
+FIRST = ("disk", "dads", "dads_scaled", "diayn", "diayn_sigma", "metra", "random", "random_sampled")
 """Methods that come first, in this order: what the paper compares, and METRA."""
 
 
@@ -49,7 +54,14 @@ def main() -> None:
 
 def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
-    makers = {"table": table, "short": short, "skills": ends, "forgetting": forgotten, "downstream": downstream}
+    makers = {
+        "table": table,
+        "short": short,
+        "counts": counts,
+        "skills": ends,
+        "forgetting": forgotten,
+        "downstream": downstream,
+    }
     return re.sub(
         rf"(<!-- ({'|'.join(makers)}): (\S+(?: \S+)*) -->\n)(?:\|.*\n)*",
         lambda found: f"{found[1]}{makers[found[2]](*(shipped / name for name in found[3].split()))}\n",
@@ -58,52 +70,102 @@ def with_tables(page: str, shipped: Path) -> str:
 
 
 def table(env: Path) -> str:
-    summary = summarise(read_runs(sorted(env.glob("*/seed*/metrics.csv"))))
-    summary = summary[~summary["condition"].str.contains("@")]
-    conditions = list(dict.fromkeys(summary["condition"]))
-    found = summary.set_index(["method", "condition", "metric"])
-    head = ["method", *(["condition"] if len(conditions) > 1 else []), "seeds", "steps", "CPU-hours"]
-    rows = [[*head, *MEASURES, "paper: Hausdorff"]]
+    found = of_runs(env)
+    conditions = list(dict.fromkeys(condition for _, condition, _ in found))
+    measures = [measure for measure in MEASURES if any(measure == metric for _, _, metric in found)]
+    head = ["method", *(["condition"] if len(conditions) > 1 else []), "seeds", "steps", "visits", "CPU-hours"]
+    rows = [[*head, *measures, "paper: Hausdorff"]]
     rows.append(["---"] * len(rows[0]))
-    for method in sorted(dict.fromkeys(summary["method"]), key=_place):
-        seeds, steps, hours = cost(env, method)
+    for method in sorted(dict.fromkeys(method for method, _, _ in found), key=_place):
+        cost = cost_of(env, method)
         for condition in conditions:
-            cells = [
-                f"`{method}`",
-                *([condition] if len(conditions) > 1 else []),
-                str(seeds),
-                f"{steps:,}",
-                f"{hours:.2f}",
-            ]
-            cells += [shown(found, (method, condition, measure)) for measure in MEASURES]
+            where = [condition] if len(conditions) > 1 else []
+            cells = [f"`{method}`", *where, str(cost.seeds), f"{cost.steps:,}", cost.visits, f"{cost.hours:.2f}"]
+            cells += [cell(found.get((method, condition, measure), [])) for measure in measures]
             rows.append([*cells, paper(env.name, method)])
     return markdown(rows)
 
 
-def cost(env: Path, method: str) -> tuple[int, int, float]:
-    """Seeds of a method, and the steps and CPU-hours of one of them."""
+def of_runs(env: Path) -> dict[tuple[str, str, str], list[float]]:
+    """By method, condition and metric, the value of each run that has one: the mean over its skills."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for method, _, frame in read_runs(sorted(env.glob("*/seed*/metrics.csv"))):
+        means = frame.groupby(["condition", "metric"], sort=False)["value"].mean().reset_index()
+        for condition, metric, value in means.itertuples(index=False):
+            if "@" not in condition:
+                found.setdefault((method, condition, metric), []).append(float(value))
+    return {key: [value for value in values if math.isfinite(value)] for key, values in found.items()}
+
+
+class Cost(NamedTuple):
+    """What one run of a method took, on average over seeds."""
+
+    seeds: int
+    steps: int
+    visits: str
+    """Steps outside the budget, in which DISk looks at what its skills visit."""
+    hours: float
+
+
+def cost_of(env: Path, method: str) -> Cost:
     about = [json.loads(path.read_text()) for path in sorted(env.glob(f"{method}/seed*/about.json"))]
-    return len(about), round(fmean(each["steps"] for each in about)), fmean(each["cpu_hours"] for each in about)
+    steps, hours = round(fmean(each["steps"] for each in about)), fmean(each["cpu_hours"] for each in about)
+    return Cost(len(about), steps, _visits(method, about), hours)
+
+
+def _visits(method: str, about: Sequence[Mapping[str, Any]]) -> str:
+    """Exact where it was recorded; otherwise at least `past_states` a skill of a chain."""
+    if all("collected_steps" in each for each in about):
+        return f"{round(fmean(each['collected_steps'] for each in about)):,}"
+    config = load()
+    if method not in config.methods or not config.methods[method].incremental:
+        return "0"
+    return f"≥ {round(fmean(len(each.get('steps_by_training', [])) for each in about)) * config.disk.past_states:,}"
 
 
 def short(*envs: Path) -> str:
-    """A row for each world: mean Hausdorff distances, over its conditions too if it has several."""
-    head = ["world", "steps", *(f"`{method}`" for method in FIRST), "seeds of each", "paper: `disk`", "paper: steps"]
-    rows, worlds = [head, ["---"] * len(head)], load().environments
-    for env in envs:
-        values: dict[str, list[float]] = {method: [] for method in FIRST}
-        for method, _, metrics in read_runs(sorted(env.glob("*/seed*/metrics.csv"))):
-            counted = (metrics["metric"] == "hausdorff") & ~metrics["condition"].str.contains("@")
-            if method in values:
-                values[method].append(float(metrics.loc[counted, "value"].mean()))
-        taken = {method: cost(env, method)[1] for method in FIRST if values[method] and method != "random"}
+    """A row for each world: mean Hausdorff distances, over the worlds of its changes too if it has several."""
+    worlds = load().environments
+    values = {env: {method: _mean_hausdorff(env, method, worlds[env.name]) for method in FIRST} for env in envs}
+    methods = [method for method in FIRST if any(own[method] for own in values.values())]
+    head = ["world", "steps", *(f"`{method}`" for method in methods), "seeds of each", "paper: `disk`", "paper: steps"]
+    rows = [head, ["---"] * len(head)]
+    for env, own in values.items():
+        taken = {m: cost_of(env, m).steps for m in methods if own[m] and not m.startswith("random")}
         others = [f"`{method}` {steps:,}" for method, steps in taken.items() if steps != taken["disk"]]
         cells = [f"`{env.name}`", "; ".join([f"{taken['disk']:,}", *others])]
-        cells += [bracketed(*interval(np.array(values[method]))) for method in FIRST]
-        seeds = sorted({len(each) for each in values.values() if each})
-        steps = worlds[env.name].start_of(worlds[env.name].skills)
-        papers = [paper(env.name, "disk"), f"{steps:,}"]
+        cells += [cell(own[method]) for method in methods]
+        seeds = sorted({len(each) for each in own.values() if each})
+        papers = [paper(env.name, "disk"), f"{worlds[env.name].start_of(worlds[env.name].skills):,}"]
         rows.append([*cells, " or ".join(map(str, seeds)), *papers])
+    return markdown(rows)
+
+
+def _mean_hausdorff(env: Path, method: str, world: Environment) -> list[float]:
+    """Of each run. A condition with kwargs is the same world in another guise: its first one counts."""
+    guises = [name for name, given in world.conditions.items() if isinstance(given, Condition) and given.kwargs]
+    found = []
+    for _, _, frame in read_runs(sorted(env.glob(f"{method}/seed*/metrics.csv"))):
+        left_out = frame["condition"].str.contains("@") | frame["condition"].isin(guises)
+        found.append(float(frame.loc[(frame["metric"] == "hausdorff") & ~left_out, "value"].mean()))
+    return found
+
+
+def counts(*envs: Path) -> str:
+    """A row for each world: how many skills move and can be told apart, of how many; in its first condition."""
+    found = {env: of_runs(env) for env in envs}
+    methods = [m for m in FIRST if any((m, c, "distinct") in own for own in found.values() for _, c, _ in own)]
+    head = ["world", "skills", "a mover goes", *(f"`{method}`" for method in methods)]
+    rows, worlds = [head, ["---"] * len(head)], load().environments
+    for env, own in found.items():
+        condition, moves = next(condition for _, condition, _ in own), worlds[env.name].moves
+        first = read_runs([min(env.glob("*/seed*/metrics.csv"))])[0][2]
+        skills = first.loc[first["skill"] >= 0, "skill"].nunique()
+        cells = [f"`{env.name}`", str(skills), f"> {moves:g} m" if moves else "–"]
+        for method in methods:
+            movers, distinct = (own.get((method, condition, metric), []) for metric in ("movers", "distinct"))
+            cells.append(f"{cell(distinct)} of {fmean(movers):.2g}" if distinct and movers else "–")
+        rows.append(cells)
     return markdown(rows)
 
 
@@ -174,18 +236,15 @@ def _place(method: str) -> tuple[int, str]:
     return (FIRST.index(method) if method in FIRST else len(FIRST), method)
 
 
-def shown(found: pd.DataFrame, key: tuple[str, str, str]) -> str:
-    if key not in found.index:
-        return "–"
-    line = found.loc[key]
-    return bracketed(*(float(line[name]) for name in ("mean", "ci_low", "ci_high")), int(line["seeds"]))
-
-
-def bracketed(mean: float, low: float, high: float, seeds: int) -> str:
+def cell(values: Sequence[float]) -> str:
+    """The mean, and behind it each seed's value or, from five seeds on, the interval."""
+    mean, low, high, seeds = interval(np.array(values))
     if math.isnan(mean):
         return "–"
-    interval_shown = seeds > 1 and number(low) != number(high)
-    return f"{number(mean)} [{number(low)}, {number(high)}]" if interval_shown else number(mean)
+    if seeds >= FEWEST:
+        return f"{number(mean)} [{number(low)}, {number(high)}]"
+    each = ", ".join(map(number, values))
+    return f"{number(mean)} ({each})" if len(set(map(number, values))) > 1 else number(mean)
 
 
 def paper(env: str, method: str) -> str:

@@ -104,7 +104,14 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     for (seed, skill), (clock, cpu) in used.items():
         run = Path("disk", f"seed{seed}")
         (results / run / f"skill0{skill}").mkdir(parents=True)
-        stats = {"steps": 50_000, "seconds": 3600, "commit": "abc", "code_hash": "def", "job": job}
+        stats = {
+            "steps": 50_000,
+            "collected_steps": 10_400,
+            "seconds": 3600,
+            "commit": "abc",
+            "code_hash": "def",
+            "job": job,
+        }
         save_stats(results / run / f"skill0{skill}/stats.json", stats)
         (benchmarks / run).mkdir(parents=True, exist_ok=True)
         (benchmarks / run / f"skill0{skill}.tsv").write_text(f"s\tcpu_time\n{clock}\t{cpu}\n")
@@ -124,10 +131,10 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4 + 4  # the ends of four more episodes
     assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
     rows = table(shipped).splitlines()
-    assert rows[0].startswith("| method | seeds | steps | CPU-hours | hausdorff |")
+    assert rows[0].startswith("| method | seeds | steps | visits | CPU-hours | hausdorff | coverage |")
     draw(shipped, tmp_path / "hopper.svg")
     assert "</svg>" in (tmp_path / "hopper.svg").read_text()
-    assert rows[2] == "| `disk` | 2 | 100,000 | 2.00 | 6.5 [6.1, 6.9] | – | 120 [100, 140] | – | – | 6.3 [5.7, 7] |"
+    assert rows[2] == "| `disk` | 2 | 100,000 | 20,800 | 2.00 | 6.5 (6.1, 6.9) | 120 (100, 140) | 6.3 [5.7, 7] |"
     places = [(0, e, t, t * x, t * y) for t in (0, 10) for e, (x, y) in enumerate([(1, 1.1), (-1, 0.9), (-1, 1)])]
     (small / "paths.csv").unlink()
     pd.DataFrame(places, columns=columns).to_csv(small / "paths.csv", index=False)
@@ -165,8 +172,89 @@ def test_worlds_in_short_have_the_mean_over_conditions_and_say_who_had_other_ste
         (run / "metrics.csv").write_text("\n".join(["condition,skill,metric,value", *rows]) + "\n")
         (run / "about.json").write_text(f'{{"steps": {steps}, "cpu_hours": 1}}')
     text = with_tables("<!-- short: ant_broken -->\n", tmp_path)
-    cells = "1,000; `metra` 500 | 2.5 [2.0, 3.0] | – | – | 20.0 | – | 1 or 2 | – | 10,000,000"
-    assert text.splitlines()[-1] == f"| `ant_broken` | {cells} |"
+    cells = "1,000; `metra` 500 | 2.5 (2.0, 3.0) | 20.0 | 1 or 2 | – | 10,000,000"
+    assert text.splitlines()[0::3] == ["<!-- short: ant_broken -->", f"| `ant_broken` | {cells} |"]
+    assert "| `disk` | `metra` |" in text
+
+
+def test_from_five_seeds_on_there_is_an_interval() -> None:
+    from tables import cell
+
+    assert cell([]) == "–"
+    assert cell([2.5]) == "2.5"
+    assert cell([2.0, 2.0]) == "2.0"
+    assert cell([1.0, 2.0, 3.0, 4.0]) == "2.5 (1.0, 2.0, 3.0, 4.0)"
+    assert cell([1.0, 2.0, 3.0, 4.0, 5.0]) == "3.0 [1.8, 4.2]"
+
+
+def shipped_run(run: Path, metrics: str, about: str = '{"steps": 1000, "cpu_hours": 1}') -> Path:
+    run.mkdir(parents=True)
+    (run / "metrics.csv").write_text(f"condition,skill,metric,value\n{metrics}")
+    (run / "about.json").write_text(about)
+    return run
+
+
+def test_counted_skills_are_a_row_for_each_world(tmp_path: Path) -> None:
+    from tables import counts
+
+    lines = "nominal,{n},distance,20\nnominal,-1,movers,{n}\nnominal,-1,distinct,{d}\n"
+    for seed, told_apart in enumerate((1.5, 2.5)):
+        shipped_run(tmp_path / f"ant/disk/seed{seed}", lines.format(n=3, d=told_apart))
+    shipped_run(tmp_path / "ant/dads/seed0", "nominal,0,distance,20\n")
+    rows = counts(tmp_path / "ant").splitlines()
+    assert rows[0] == "| world | skills | a mover goes | `disk` |"
+    assert rows[2] == "| `ant` | 1 | > 10 m | 2.0 (1.5, 2.5) of 3 |"
+
+
+def test_visits_that_were_not_recorded_are_at_least_those_of_every_skill(tmp_path: Path) -> None:
+    from tables import cost_of
+
+    for method in ("disk", "diayn"):
+        about = '{"steps": 300, "cpu_hours": 2, "steps_by_training": [100, 100, 100]}'
+        shipped_run(tmp_path / f"ant/{method}/seed0", "", about)
+    assert cost_of(tmp_path / "ant", "disk") == (1, 300, "≥ 30,000", 2.0)
+    assert cost_of(tmp_path / "ant", "diayn").visits == "0"
+
+
+def test_a_fall_in_evaluation_has_no_say_in_short(tmp_path: Path) -> None:
+    from tables import short
+
+    shipped_run(tmp_path / "hopper/disk/seed0", "nominal,0,hausdorff,4.0\nfalling,0,hausdorff,1.0\n")
+    assert "| 4.0 |" in short(tmp_path / "hopper").splitlines()[-1]
+
+
+def test_shipped_runs_get_the_measures_that_they_lack_and_keep_the_others(tmp_path: Path) -> None:
+    from measures import complete
+
+    from disk.config import load
+
+    lines = [
+        f"{where},{skill},distance,{away}"
+        for where in ("nominal", "nominal@500")
+        for skill, away in enumerate((20, 30, 4))
+    ]
+    metrics = shipped_run(tmp_path / "ant/disk/seed0", "\n".join(lines) + "\n") / "metrics.csv"
+    ends = [(skill, episode, 500, x, 0.1 * episode) for skill, x in enumerate((20, -30, 4)) for episode in range(3)]
+    starts = [(skill, episode, 0, 0, 0) for skill in range(3) for episode in range(2)]
+    columns = ["skill", "episode", "step", "x", "y"]
+    pd.DataFrame([*ends, *starts], columns=columns).to_csv(metrics.with_name("paths.csv"), index=False)
+    added = complete(metrics, load())
+    assert added == ["nominal,-1,movers,2", "nominal,-1,distinct,2", "nominal@500,-1,movers,2"]
+    text = metrics.read_text()
+    assert text.splitlines() == ["condition,skill,metric,value", *lines[:3], *added[:2], *lines[3:], added[2]]
+    assert complete(metrics, load()) == []
+    assert metrics.read_text() == text
+    unknown = shipped_run(tmp_path / "moon/disk/seed0", "nominal,0,distance,20\n") / "metrics.csv"
+    assert complete(unknown, load()) == []
+
+
+def test_every_shipped_run_says_how_many_of_its_skills_move_and_can_be_told_apart() -> None:
+    shipped = sorted((PROJECT / "docs/results").rglob("metrics.csv"))
+    assert len(shipped) >= 63
+    for path in shipped:
+        frame = pd.read_csv(path)
+        first = frame[frame["condition"] == frame["condition"].iloc[0]].set_index("metric")["value"]
+        assert 0 <= first["distinct"] <= first["movers"] <= frame["skill"].max() + 1, path
 
 
 def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> None:

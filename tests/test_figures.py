@@ -62,14 +62,15 @@ def test_the_list_of_runs_names_those_made_by_other_code(tmp_path: Path) -> None
         return path
 
     files = [
-        stats("disk/seed1/skill00", code_hash=code_hash()),
-        stats("disk/seed1/skill01", code_hash="other"),
+        stats("disk/seed1/skill00", code_hash=code_hash(), collected_steps=10_000),
+        stats("disk/seed1/skill01", code_hash="other", collected_steps=10_400),
         stats("diayn/seed0", code_hash=code_hash()),
         stats("random/seed0", code_hash=code_hash(), steps=None, seconds=None, commit=None),
     ]
     drawing.list_runs(files, tmp_path / "runs.csv")
     table = pd.read_csv(tmp_path / "runs.csv").set_index("method")
     assert table.loc["disk", ["seed", "trainings", "steps", "minutes"]].tolist() == [1, 2, 200, 1.0]
+    assert table["collected_steps"].to_dict() == {"disk": 20_400, "diayn": 0, "random": 0}
     assert table["todays_code"].to_dict() == {"disk": "no", "diayn": "yes", "random": "yes"}
     assert table.loc["diayn", "commit"] == "c" * 10
 

@@ -16,7 +16,7 @@ from browser import browser, console_errors, requests
 from conftest import tiny_config
 
 from disk.cli import main
-from disk.config import EvaluationJob
+from disk.config import EvaluationJob, MeasureJob
 from disk.errors import ArtefactError
 from disk.evaluation.run import measure
 from disk.show.gallery import MOST_POINTS, build, build_from_results
@@ -70,6 +70,14 @@ def test_every_skill_has_its_numbers_its_paths_and_its_clip(tmp_path: Path) -> N
     assert path[0].tolist() == [0, 0]
     assert path[-1].tolist() == [1.02, 0]
     assert len(shown["skills"][0]["paths"]) == 3
+
+    assert shown["means"]["coverage"] > 1
+    assert "movers" not in shown["means"], "this run was measured without a threshold"
+    measure([run / "rollouts/nominal.parquet"], run / "metrics.csv", MeasureJob(moves=1.5, goals=5.0))
+    build(job(), "nominal", ["disk"], [run], tmp_path / "gallery" / "index.html")
+    means = data_of(tmp_path / "gallery" / "index.html")["runs"][0]["means"]
+    assert (means["movers"], means["distinct"]) == (2, 2)
+    assert 0 < means["goal_distance"] < 1
 
     (run / "skills.safetensors").touch()  # trained again: the clip is of skills that are gone
     build(job(), "nominal", ["disk"], [run], tmp_path / "gallery" / "index.html")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.stats import bootstrap
 
 from disk.config import MeasureJob
 from disk.evaluation import metrics
+from disk.evaluation.tables import save_csv
 
 Paths = dict[int, list[list[tuple[float, float]]]]
 
@@ -210,12 +212,12 @@ def test_no_runs_give_empty_tables_with_their_columns() -> None:
 
 
 def test_the_summary_is_the_mean_over_skills_then_seeds() -> None:
-    runs = [("disk", seed, run(scale)) for seed, scale in enumerate((1.0, 2.0, 4.0))]
+    runs = [("disk", seed, run(scale)) for seed, scale in enumerate((1.0, 2.0, 4.0, 3.0, 1.5))]
     summary = metrics.summarise(runs).set_index("metric")
     of_seeds = [frame[frame["metric"] == "hausdorff"]["value"].mean() for _, _, frame in runs]
     row = summary.loc["hausdorff"]
     assert row["mean"] == pytest.approx(np.mean(of_seeds))
-    assert row["seeds"] == 3
+    assert row["seeds"] == 5
     assert min(of_seeds) <= row["ci_low"] < row["mean"] < row["ci_high"] <= max(of_seeds)
     assert set(summary.index) == {*metrics.METRICS, "coverage"}
 
@@ -229,7 +231,7 @@ def test_the_interval_is_scipys_percentile_bootstrap() -> None:
     assert seeds == 5
 
 
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=5), st.randoms())
+@given(st.lists(st.floats(-1e3, 1e3), min_size=5, max_size=8), st.randoms())
 def test_intervals_hold_the_mean_and_ignore_the_order_of_runs(values: list[float], random: object) -> None:
     shuffled = list(values)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -238,9 +240,24 @@ def test_intervals_hold_the_mean_and_ignore_the_order_of_runs(values: list[float
     assert low - 1e-9 <= mean <= high + 1e-9
 
 
-def test_one_seed_has_an_interval_of_no_width_and_none_is_nan() -> None:
-    assert metrics.interval(np.array([2.5])) == (2.5, 2.5, 2.5, 1)
-    assert metrics.interval(np.array([2.5, math.nan])) == (2.5, 2.5, 2.5, 1)
+@pytest.mark.parametrize("seeds", [1, 2, 3, 4])
+def test_below_five_seeds_there_is_a_mean_and_no_interval(seeds: int) -> None:
+    mean, low, high, counted = metrics.interval(np.array([*range(seeds), math.nan]))
+    assert mean == pytest.approx((seeds - 1) / 2)
+    assert math.isnan(low)
+    assert math.isnan(high)
+    assert counted == seeds
+    summary = metrics.summarise([("disk", seed, run(1.0 + seed)) for seed in range(seeds)])
+    assert summary[["ci_low", "ci_high"]].isna().all(axis=None)
+    assert summary["mean"].notna().any()
+
+
+def test_a_summary_without_an_interval_has_blanks_in_its_file(tmp_path: Path) -> None:
+    save_csv(metrics.summarise([("disk", 0, run(1.0))]), tmp_path / "summary.csv")
+    assert "disk,nominal,coverage,4,,,1" in (tmp_path / "summary.csv").read_text().splitlines()
+
+
+def test_no_seeds_have_no_mean() -> None:
     *values, seeds = metrics.interval(np.array([math.nan]))
     assert all(math.isnan(number) for number in values)
     assert seeds == 0

@@ -143,13 +143,15 @@ def test_a_world_in_which_nothing_moves(tmp_path: Path) -> None:
 
 
 def test_bars_name_methods_seeds_and_values(tmp_path: Path) -> None:
-    runs = [run("disk", 0), run("disk", 1), run("disk", 2), run("random", 0, speed=0.1)]
+    runs = [*(run("disk", seed) for seed in range(5)), run("random", 0, speed=0.1)]
     words = bars(tmp_path / "h.svg", runs)
     assert {"DISk", "Random", "mean Hausdorff distance", "mean isolation", "metres"} <= set(words)
-    assert "3 seeds" in words
+    assert "5 seeds" in words
     assert "1 seed" in words
     mean, low, high = (metrics.summarise(runs).iloc[0][column] for column in ("mean", "ci_low", "ci_high"))
     assert f"{mean:.3g} [{low:.3g}, {high:.3g}]" in words
+    fewer = metrics.summarise(runs[1:]).iloc[0]["mean"]
+    assert f"{fewer:.3g}" in bars(tmp_path / "four.svg", runs[1:]), "four seeds have a mean, and no interval"
     assert not any("paper" in word for word in words)  # it has no point robot
 
 

@@ -29,6 +29,9 @@ RUN = -1
 """In the column `skill`: the metric belongs to the run as a whole (coverage, movers, distinct, goal_distance)."""
 GOALS = 1000
 """Goals of `goal_distance`. Their mean over other draws moves by about a hundredth."""
+FEWEST = 5
+"""Seeds below which no interval is given: with three a percentile interval is [min, max], which covers the mean 76 % of
+the time."""
 SAME = 1e-9
 """Distances that differ by less than this share are equal: rounding must not decide which of two is nearer."""
 
@@ -239,7 +242,8 @@ def hausdorff_table(runs: Sequence[Run]) -> pd.DataFrame:
 def summarise(runs: Sequence[Run]) -> pd.DataFrame:
     """Columns method, condition, metric, mean, ci_low, ci_high, seeds.
 
-    A run's value is the mean over its skills; mean and interval are over the runs (seeds) that have one.
+    A run's value is the mean over its skills; mean and interval are over the runs (seeds) that have one. The ends are
+    blank below `FEWEST` seeds.
     """
     keys = ["method", "condition", "metric"]
     tables = []
@@ -256,14 +260,12 @@ def summarise(runs: Sequence[Run]) -> pd.DataFrame:
 def interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float, int]:
     """Mean, ends of the percentile bootstrap interval, and how many finite values they rest on.
 
-    One value cannot be resampled: both ends are the value itself, an interval that says nothing but that
-    `seeds` is 1. The generator is fixed and the values sorted, so that neither a second evaluation nor the order
-    of the runs moves a digit.
+    Below `FEWEST` values the ends are NaN: they would be the smallest and the largest value, and no more. The generator
+    is fixed and the values sorted, so that neither a second evaluation nor the order of the runs moves a digit.
     """
     finite = np.sort(values[np.isfinite(values)])
-    if len(finite) < 2:
-        value = float(finite[0]) if len(finite) else np.nan
-        return value, value, value, len(finite)
+    if len(finite) < FEWEST:
+        return float(finite.mean()) if len(finite) else np.nan, np.nan, np.nan, len(finite)
     rng = np.random.default_rng(0)
     low, high = bootstrap(
         (finite,), np.mean, confidence_level=confidence, method="percentile", rng=rng
@@ -278,7 +280,7 @@ def intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray,
     """
     result = np.full((3, values.shape[1]), np.nan)
     full = np.isfinite(values).all(axis=0)
-    if len(values) > 1 and full.any():
+    if len(values) >= FEWEST and full.any():
         whole = np.sort(values[:, full], axis=0)
         rng = np.random.default_rng(0)
         found = bootstrap((whole,), np.mean, axis=0, confidence_level=confidence, method="percentile", rng=rng)

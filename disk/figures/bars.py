@@ -75,7 +75,7 @@ def _bars(axes: Axes, methods: Sequence[str], bars: Mapping[Any, Any], runs: pd.
             continue
         axes.barh(row, bar.mean, height=0.5, **_bar(method))
         label = number(bar.mean)
-        if bar.seeds > 1:
+        if np.isfinite(bar.ci_low):
             axes.plot([bar.ci_low, bar.ci_high], [row, row], **_INTERVAL)
             label += f" [{number(bar.ci_low)}, {number(bar.ci_high)}]"
         dots = runs.loc[runs["method"] == method].iloc[:, -1]
@@ -113,7 +113,7 @@ def _paper(axes: Axes, methods: Sequence[str], env: str) -> None:
 
 def _marks(figure: Figure, *, paper: bool, whole: bool = False) -> None:
     handles = [
-        Line2D([], [], label="95 % bootstrap interval of the mean over seeds", **_INTERVAL),
+        Line2D([], [], label="95 % bootstrap interval of the mean (five seeds or more)", **_INTERVAL),
         Line2D([], [], label="a seed (mean over its skills)", **_SEED),
     ]
     if paper:

@@ -85,7 +85,7 @@ def computed(config: Config) -> list[Path]:
     """Figures and tables of runs that exist, in all environments: what a report can show."""
     root = results_root(config)
     wanted = [root / name for env in config.environments for name in (*figures_of(config, env), f"{env}/runs.csv")]
-    return [path for path in wanted if path.exists()]
+    return [path for path in (*wanted, root / "profiles.svg") if path.exists()]
 
 
 def runs_text(config: Config, env: str, *methods: str) -> str:

@@ -111,7 +111,7 @@ def _variance(axes: Axes, method: str, curves: Mapping[str, pd.DataFrame], metho
 def _variance_key(figure: Figure) -> None:
     handles: list[Any] = [
         Line2D([], [], color=PALETTE[0], linewidth=1.8, label="mean over skills and seeds (lower is better)"),
-        Patch(color=PALETTE[0], alpha=0.3, label="95 % bootstrap interval over seeds"),
+        Patch(color=PALETTE[0], alpha=0.3, label="95 % bootstrap interval (five seeds or more)"),
         Line2D([], [], color=INK, linewidth=0.4, label="a seed"),
         Line2D([], [], color=FAINT, linewidth=0.8, label="the other methods"),
     ]

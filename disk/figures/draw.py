@@ -111,6 +111,7 @@ def list_runs(stats: Sequence[Path], out: Path) -> None:
                 "seed": seed,
                 "trainings": len(parts),
                 "steps": sum(int(str(part.get("steps") or 0)) for part in parts),
+                "collected_steps": sum(int(str(part.get("collected_steps") or 0)) for part in parts),
                 "minutes": round(sum(float(str(part.get("seconds") or 0)) for part in parts) / 60, 2),
                 "commit": " ".join(commits),
                 "code": " ".join(codes),

@@ -46,7 +46,14 @@ MEASURES = {
     "spread": ("spread", "m", "low"),
     "consistency": ("consistency", "", "low"),
 }
-"""Name, unit, and which values are good."""
+"""Of a skill: name, unit, and which values are good."""
+TOTALS = {
+    "coverage": "coverage",
+    "movers": "movers",
+    "distinct": "distinct movers",
+    "goal_distance": "distance to goals",
+}
+"""Of a run as a whole."""
 
 
 def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Sequence[Path], out: Path) -> str:
@@ -76,6 +83,7 @@ def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Seq
         "flat": flat,
         "episodes": EPISODES,
         "measures": [dict(zip(("key", "name", "unit", "good"), (k, *v), strict=True)) for k, v in MEASURES.items()],
+        "totals": [{"key": key, "name": name} for key, name in TOTALS.items()],
         "palette": PALETTE,
         "runs": shown,
         "missing": missing,
@@ -146,7 +154,7 @@ def _run(
     kept = sound(rollouts).sort_values("step", kind="stable")
     values = metrics.pivot(index="skill", columns="metric", values="value")
     means = values[values.index >= 0].mean()
-    coverage = values["coverage"].get(-1) if "coverage" in values else None
+    totals = {key: _number(values[key].get(-1)) for key in TOTALS if key in values}
     skills = []
     for skill in map(int, sorted(rollouts["skill"].unique())):
         own: Mapping[Any, Any] = values.loc[skill].to_dict() if skill in values.index else {}
@@ -163,7 +171,7 @@ def _run(
         "name": method_name(run.parent.name),
         "seed": run.name.removeprefix("seed"),
         "chain": chain,
-        "means": {**{key: _number(means.get(key)) for key in MEASURES}, "coverage": _number(coverage)},
+        "means": {key: _number(means.get(key)) for key in MEASURES} | totals,
         "skills": skills,
     }
 

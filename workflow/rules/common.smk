@@ -39,6 +39,7 @@ OWN_PATH = f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
 contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 shell.prefix("set -euo pipefail; trap : TERM; " + ("" if contained else OWN_PATH))
 
+STATISTICS = ["statistics.csv", "profiles.csv", "profiles.svg"]
 ENV_TABLES = ["hausdorff.csv", "summary.csv", "runs.csv"]
 EVOLVING_TABLES = ["forgetting.csv"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
@@ -112,7 +113,19 @@ def tables_and_figures():
         tables += [f"<results>/{env}/{name}" for name in ENV_TABLES]
         if CONFIG.environment(env).evolution:
             tables += [f"<results>/{env}/{name}" for name in EVOLVING_TABLES]
+    if metrics_of_all_worlds():
+        tables += [f"<results>/{name}" for name in STATISTICS]
     return tables + all_figures()
+
+
+def metrics_of_all_worlds(wildcards=None):
+    """Measures of every run in every environment whose movers are counted."""
+    counted = [env for env in environments() if CONFIG.environment(env).moves is not None]
+    return [
+        f"<results>/{env}/{method}/seed{seed}/metrics.csv"
+        for env in counted
+        for method, seed in runs_of(env)
+    ]
 
 
 def of_all_runs(path):

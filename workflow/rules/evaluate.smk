@@ -62,6 +62,26 @@ rule tabulate:
         "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
 
 
+rule statistics:
+    """Interquartile means over all worlds and seeds, and performance profiles."""
+    input:
+        metrics_of_all_worlds,
+    output:
+        statistics="<results>/statistics.csv",
+        profiles="<results>/profiles.csv",
+        figure=report(
+            "<results>/profiles.svg",
+            caption="../report/profiles.rst",
+            category="All worlds",
+            labels={"environment": "all", "figure": "performance profiles"},
+        ),
+    log:
+        "<logs>/statistics.log",
+    shell:
+        "python workflow/scripts/profiles.py {output.statistics:q} {output.profiles:q} {output.figure:q} {input:q}"
+        " > {log:q} 2>&1"
+
+
 rule list_runs:
     """What made each run: steps, time, commit and code."""
     input:
