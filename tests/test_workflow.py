@@ -104,6 +104,11 @@ def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: 
     drawn = ("trajectories.svg", "hausdorff.svg", "consistency.svg", "curves.svg", "disk/seed0/order.svg")
     for name in (*tables, *drawn):
         assert (env / name).stat().st_size > 100
+    for name in ("statistics.csv", "profiles.csv", "profiles.svg"):
+        assert (env.parent / name).stat().st_size > 50
+    for method in ("disk", "diayn", "random"):
+        lines = (env / method / "seed0/metrics.csv").read_text()
+        assert all(f"nominal,-1,{metric}," in lines for metric in ("movers", "distinct", "goal_distance"))
     assert not list(env.rglob("*.checkpoint"))
     assert not list(env.rglob("*.tmp"))
     header = (env / "hausdorff.csv").read_text().splitlines()[0]
@@ -128,6 +133,13 @@ def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project
     refused = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "nothing has been drawn yet for tiny.yaml" in refused.stderr
+
+
+def test_another_threshold_for_movers_measures_again_and_trains_nothing(project: Project) -> None:
+    project.configure(environments={"point": {"moves": 1.0}})
+    planned = project.planned()
+    assert (planned["measure"], planned["tabulate"], planned["statistics"]) == (3, 1, 1)
+    assert not {"train_skill", "train_joint", "rollout", "rollout_snapshot"} & set(planned)
 
 
 def test_skills_learned_together_are_beside_the_chain_with_their_snapshots(finished: Project) -> None:

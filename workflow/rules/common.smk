@@ -120,7 +120,9 @@ def tables_and_figures():
 
 def metrics_of_all_worlds(wildcards=None):
     """Measures of every run in every environment whose movers are counted."""
-    counted = [env for env in environments() if CONFIG.environment(env).moves is not None]
+    counted = [
+        env for env in environments() if CONFIG.environment(env).moves is not None
+    ]
     return [
         f"<results>/{env}/{method}/seed{seed}/metrics.csv"
         for env in counted
