@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from disk.evaluation import statistics
-from disk.plots_profiles import profiles
+from disk.figures.profiles import profiles
 
 # Five seeds (rows) of three worlds (columns), as rliable has them.
 SCORES = np.array([[0.1, 0.5, 1.2], [0.3, 0.4, 0.9], [0.2, 0.9, 1.1], [0.0, 0.6, 1.3], [0.4, 0.7, 0.8]])

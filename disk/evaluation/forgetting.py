@@ -105,9 +105,8 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
     import pandas as pd
 
     from disk.evaluation import metrics
-    from disk.learning.artefacts import snapshot_name
     from disk.skills import load
-    from disk.storage.layout import SKILLS
+    from disk.storage.layout import SKILLS, snapshot_name
     from disk.storage.manifest import as_recorded
 
     env = make(job.evaluation.world)

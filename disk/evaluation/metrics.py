@@ -121,9 +121,9 @@ def coverage(rollouts: pd.DataFrame) -> int:
 
 def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
     """The skills that end farther than `moves` from their start, on average over episodes; of what `ends` returns."""
-    apart = np.hypot(points["x"] - points["start_x"], points["y"] - points["start_y"])
-    away = apart.groupby(points["skill"]).mean()
-    return away.index[away > moves].to_numpy()
+    apart = points.assign(away=np.hypot(points["x"] - points["start_x"], points["y"] - points["start_y"]))
+    away = apart.groupby("skill")["away"].mean()
+    return np.asarray(away.index[away > moves])
 
 
 def distinct(end: np.ndarray, label: np.ndarray, episode: np.ndarray) -> float:

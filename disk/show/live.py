@@ -59,7 +59,9 @@ def build(runs: Sequence[Path], out: Path, config: Config | None = None) -> str:
     starts = [seed_of("evaluation", job.seed, episode) for episode in range(STARTS)]
     about = describe(job.world, step, starts)
     about["files"] = {name: _packed(content) for name, content in about["files"].items()}
-    shown, left_out, size = [], [], 0
+    shown: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    size = 0
     budget = MOST_BYTES - len(engine.wasm) * 4 // 3 - len(engine.script) - 100_000
     for run in runs:
         skills = load(run)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from disk.evaluation.statistics import profiles_table, read_worlds, statistics_table
 from disk.evaluation.tables import save_csv
-from disk.plots_profiles import profiles
+from disk.figures.profiles import profiles
 
 statistics, shares, figure, *metrics = map(Path, sys.argv[1:])
 runs = read_worlds(metrics)
