@@ -61,9 +61,9 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     from pretend import long_chain
 
     from disk.errors import Interrupted
-    from disk.learning.build import joint_parts, skill_parts
-    from disk.learning.loop import Training, choose_device
-    from disk.learning.signals import Stopping
+    from disk.learning.build import choose_device, joint_parts, skill_parts
+    from disk.learning.loop import train as run_loop
+    from disk.learning.training import Training
     from disk.storage.checkpoint import Checkpoint, stamp
     from disk.storage.manifest import identity
 
@@ -102,14 +102,14 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
             clocks.watch(phase, thing, methods)
 
     def turn(seconds: float) -> Said:
-        stopping = Stopping()
+        asked: list[int] = []
         agents = parts.agents
         steps, updates = training.step, sum(agent.updates for agent in agents)
         clocks.seconds.clear()
-        _after(seconds, stopping)
+        _after(seconds, asked)
         cpu, wall = time.process_time(), time.perf_counter()
         with suppress(Interrupted):
-            training.run(stopping)
+            run_loop(training, lambda: asked[0] if asked else 0)
         phases = dict(clocks.seconds)
         done = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "phases": phases}
         counts = {"steps": training.step - steps, "updates": sum(agent.updates for agent in agents) - updates}
@@ -120,10 +120,10 @@ def train(env: str, method: str, skill: int | None, shard: int, earlier: Path, s
     return {"import_seconds": imported - started, "start_seconds": begun - imported}, turn
 
 
-def _after(seconds: float, stopping: Any) -> None:
+def _after(seconds: float, asked: list[int]) -> None:
     """Ask a training to stop after some time, which it does at the end of its episode."""
     import threading
 
-    timer = threading.Timer(seconds, setattr, (stopping, "signum", 15))
+    timer = threading.Timer(seconds, asked.append, (15,))
     timer.daemon = True
     timer.start()

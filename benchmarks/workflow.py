@@ -80,8 +80,8 @@ def files(env: str, shard: int, rows: int, scratch: Path, repeat: int) -> Said:
     import torch
     from pretend import long_chain, write_chain
 
-    from disk.learning.build import skill_parts
-    from disk.learning.loop import Training, choose_device
+    from disk.learning.build import choose_device, skill_parts
+    from disk.learning.training import Training
     from disk.storage.checkpoint import Checkpoint, stamp
     from disk.storage.manifest import identity
 

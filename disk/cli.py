@@ -201,13 +201,10 @@ def _settings() -> tuple[Any, Any]:
 
 @contextmanager
 def _equipped(runtime: Any, threads: int) -> Iterator[None]:
-    """A place on a GPU where there are any, the node's scratch directory, and torch set up after both are known."""
+    """Hold a place on a GPU where there is one, and set torch up once that is known."""
     from disk.storage.devices import place
 
     with place(runtime.device, runtime.gpu_jobs_per_device):
-        if runtime.scratch:
-            os.environ["DISK_SCRATCH"] = os.path.expandvars(runtime.scratch)
-            os.environ["DISK_SCRATCH_MINUTES"] = str(runtime.scratch_minutes)
         _configure_torch(threads)
         if runtime.device.startswith("cuda"):
             _check_cuda(runtime.device)
@@ -237,7 +234,7 @@ def _train_skill(arguments: argparse.Namespace) -> None:
     runtime, tracking = _settings()
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
     with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
-        from disk.learning.loop import learn_skill
+        from disk.learning.run import learn_skill
         from disk.storage.checkpoint import clear_finished
 
         for policy in arguments.earlier:
@@ -251,7 +248,7 @@ def _train_joint(arguments: argparse.Namespace) -> None:
     runtime, tracking = _settings()
     job, out = JointJob.model_validate_json(arguments.job), arguments.out.parent
     with _equipped(runtime, arguments.threads), _mirrored(out, tracking):
-        from disk.learning.loop import learn_jointly
+        from disk.learning.run import learn_jointly
 
         learn_jointly(job, out, runtime)
 

@@ -28,9 +28,8 @@ from disk import config as configuration
 from disk.config import Config, Runtime
 from disk.envs.point import PointEnv
 from disk.evaluation.run import evaluate_run
-from disk.learning.loop import learn_skill
 from disk.learning.replay import Batch, Columns
-from disk.learning.run import train_run
+from disk.learning.run import learn_skill, train_run
 
 torch.set_num_threads(1)
 os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not

@@ -20,7 +20,7 @@ from disk import config as configuration
 from disk.config import Config, World
 from disk.envs import Projected, make
 from disk.evaluation.rollout import rollout
-from disk.learning.loop import learn_skill
+from disk.learning.run import learn_skill
 from disk.skills import load
 
 RAW = raw_config()

@@ -18,8 +18,7 @@ from disk.config import Adaptive, Config
 from disk.errors import ConfigError, Interrupted
 from disk.learning.build import skill_parts
 from disk.learning.convergence import TERMS, Settling
-from disk.learning.loop import learn_skill
-from disk.learning.run import train_run
+from disk.learning.run import learn_skill, train_run
 from disk.skills import load
 
 FORKS = {"methods": {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from disk.config import Config, Sac
 from disk.errors import ConfigError
 from disk.learning.build import Parts, joint_parts
-from disk.learning.loop import plan
+from disk.learning.loop import updates_after
 from disk.learning.objectives.dads import EPSILON, DadsObjective
 from disk.learning.replay import Batch, Columns
 
@@ -256,7 +256,7 @@ def test_the_row_has_the_official_settings():
 
 def test_updates_come_in_bouts_after_the_seed_steps():
     sac = config_of().sac_of("point", "dads")
-    after = {done: plan(done, sac) for done in range(200)}
+    after = {done: updates_after(done, sac) for done in range(200)}
     assert [done for done, updates in after.items() if updates] == [69, 119, 169]
     assert after[69] == [(True, False)] * 8 + [(False, True)] * 64
 
@@ -264,8 +264,8 @@ def test_updates_come_in_bouts_after_the_seed_steps():
 @pytest.mark.parametrize(("ratio", "expected"), [(1.0, [1] * 8), (0.5, [0, 1] * 4), (2.5, [2, 3] * 4)])
 def test_elsewhere_they_are_spread_over_the_steps(ratio: float, expected: list[int]):
     sac: Sac = config_of().sac.model_copy(update={"updates_per_step": ratio, "seed_steps": 4})
-    assert [plan(done, sac) for done in range(4)] == [[]] * 4
-    assert [plan(done, sac) for done in range(4, 12)] == [[(True, True)] * count for count in expected]
+    assert [updates_after(done, sac) for done in range(4)] == [[]] * 4
+    assert [updates_after(done, sac) for done in range(4, 12)] == [[(True, True)] * count for count in expected]
 
 
 def test_an_action_is_kept_with_how_it_came_about_and_weights_are_one_until_the_policy_changes():

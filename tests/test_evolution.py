@@ -31,8 +31,8 @@ from disk.envs import Projected, make
 from disk.errors import ConfigError, Interrupted
 from disk.evaluation.rollout import rollout
 from disk.learning.build import skill_parts
-from disk.learning.loop import learn_jointly, learn_skill
 from disk.learning.objectives.incremental import IncrementalObjective
+from disk.learning.run import learn_jointly, learn_skill
 from disk.seeds import seed_of
 from disk.skills import load
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -489,7 +488,7 @@ def test_a_controller_is_shown_in_mlflow_while_it_is_trained(runs: dict[str, Pat
         assert child.data.params["decisions"] == "6144"
 
 
-def test_the_command_takes_a_place_scratch_and_tracking_as_every_training_does(
+def test_the_command_takes_a_place_and_tracking_as_every_training_does(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PPO computes on the CPU and asks for no GPU; `flat` takes a place on one where there are any."""
@@ -497,18 +496,16 @@ def test_the_command_takes_a_place_scratch_and_tracking_as_every_training_does(
     from disk.cli import main
 
     config, held = settings_of(), []
-    (tmp_path / "node").mkdir()
-    place = disk.devices.place
+    place = disk.storage.devices.place
 
     def seen(device: str, jobs: int) -> Any:
         held.append((device, jobs))
         return place(device, jobs)
 
-    monkeypatch.setattr(disk.devices, "place", seen)
+    monkeypatch.setattr(disk.storage.devices, "place", seen)
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda count: None)  # only once in a process
     monkeypatch.setenv("DISK_DEVICES", "")
-    monkeypatch.setenv("DISK_SCRATCH", "")
-    runtime = {**config.runtime.model_dump(), "device": "auto", "scratch": str(tmp_path / "node")}
+    runtime = {**config.runtime.model_dump(), "device": "auto"}
     given = {"runtime": runtime, "tracking": {**config.tracking.model_dump(), "enabled": False}}
     monkeypatch.setenv("DISK_RUNTIME", json.dumps(given))
     for method in ("random", "flat"):
@@ -517,7 +514,6 @@ def test_the_command_takes_a_place_scratch_and_tracking_as_every_training_does(
         skills = [] if method == "flat" else ["--skills", str(runs[method] / "skills.safetensors")]
         main(["train-hierarchy", "--job", job, *skills, "--out", str(out)])
         assert out.exists()
-        assert os.environ["DISK_SCRATCH"] == str(tmp_path / "node")
     torch.use_deterministic_algorithms(False)
     assert held == [("cpu", 3), ("auto", 3)]
 

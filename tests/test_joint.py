@@ -23,8 +23,9 @@ from disk.envs import Projected
 from disk.errors import ConfigError, Interrupted, NotFiniteError
 from disk.evaluation.run import roll_out
 from disk.learning.build import joint_parts
-from disk.learning.loop import Training, learn_jointly
 from disk.learning.replay import Batch, Columns
+from disk.learning.run import finish, learn_jointly
+from disk.learning.training import Training
 from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
@@ -143,7 +144,7 @@ def replayed(config: Config, method: str, where: Path) -> Training:
     policies = 1 if job.policies == "shared" else job.skills
     checkpoint = Checkpoint(where / "checkpoint", "stamp", replays=policies)
     training = Training(joint_parts(job, CPU), config.runtime, checkpoint)
-    training.to_the_end(job)
+    finish(training, job)
     checkpoint.close()
     return training
 
@@ -368,7 +369,7 @@ def test_a_checkpoint_of_other_settings_is_not_continued(
         learn(other, "shared", tmp_path)
     hooked.on_step = sometimes_over
     learn(config_of(), "shared", tmp_path)
-    assert "starting over" in caplog.text
+    assert "restarts from step 0" in caplog.text
     assert timeless(tmp_path) == timeless(runs["shared"])
 
 

@@ -12,7 +12,7 @@ from conftest import learn, raw_config, tiny_config
 
 from disk import config
 from disk.envs import Projected
-from disk.learning.loop import learn_jointly, learn_skill
+from disk.learning.run import learn_jointly, learn_skill
 from disk.storage.files import load_tensors
 
 

@@ -18,9 +18,9 @@ from disk.config import Config
 from disk.envs import make
 from disk.evaluation.rollout import rollout
 from disk.learning.build import joint_parts
-from disk.learning.loop import learn_jointly
 from disk.learning.objectives.metra import MetraObjective
 from disk.learning.replay import Batch, Columns
+from disk.learning.run import learn_jointly
 from disk.skills import load
 
 COLUMNS = Columns(obs=4, action=2, sigma=2, label=2)

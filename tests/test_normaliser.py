@@ -16,9 +16,9 @@ from disk.config import Config, Measured
 from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
 from disk.learning.build import joint_parts, skill_parts
-from disk.learning.episodes import Lane
-from disk.learning.loop import learn_jointly, learn_skill
+from disk.learning.episodes import Episode
 from disk.learning.normaliser import BIAS, WEIGHT, Normaliser, measure, read
+from disk.learning.run import learn_jointly, learn_skill
 from disk.seeds import seed_of
 from disk.skills import load
 
@@ -83,10 +83,11 @@ def test_unfolding_is_the_way_back():
 def test_the_replay_holds_normalised_observations_and_positions():
     parts = joint_parts(config_of().joint_job("point", "metra", 0), CPU)
     assert parts.normaliser is not None
-    lane = Lane(parts.envs[0])
-    first = lane.begin(parts, 0)
-    lane.set_out(np.array([1.0, -1.0, 0.5, 0.0]), None, None)
-    then = lane.arrive(parts, 1).next_obs
+    episode = Episode(parts.envs[0])
+    episode.begin(parts, 0)
+    first, native = episode.obs, episode.env.to_native(np.array([1.0, -1.0, 0.5, 0.0]))
+    obs, _, _, _, info = episode.env.step(native)
+    then = parts.seen(obs, info)
     env = make(config_of().environment("point").world())
     obs, info = env.reset(seed=seed_of("episode", 0, 0, 0))
     raw = np.concatenate((obs, info["position"]))
@@ -172,7 +173,7 @@ def test_a_killed_run_leaves_the_same_bytes(method: str, calls: int, tmp_path: P
 
 def test_a_resumed_training_goes_on_with_the_normaliser_of_its_checkpoint(tmp_path: Path):
     """Measured again on another machine it may differ in its last bits."""
-    from disk.learning.loop import Training
+    from disk.learning.training import Training
     from disk.storage.checkpoint import Checkpoint
 
     config = config_of()

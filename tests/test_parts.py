@@ -21,9 +21,9 @@ from disk.config import Budget, SkillJob
 from disk.errors import ConfigError
 from disk.learning.build import skill_parts
 from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
-from disk.learning.loop import learn_skill
 from disk.learning.objectives.incremental import ANNEALING
 from disk.learning.replay import Batch, Columns, Replay, inherit, save_shard
+from disk.learning.run import learn_skill
 from disk.resources import START_SECONDS, expected_mb, expected_seconds, size_of
 from disk.storage.files import load_tensors
 from disk.storage.manifest import identity

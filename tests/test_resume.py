@@ -26,15 +26,13 @@ BOUTS = {"hidden": [16], "seed_steps": 50, "iteration": {"steps": 40, "model_upd
 SEVERAL: dict[str, Any] = {
     "disk_in_three": {"sac": {"environments": 3}},
     "diayn_in_three": {"sac": {"environments": 3}},
-    "disk_overlapping": {"sac": {"overlap": True}},
-    "diayn_overlapping_in_three": {"sac": {"environments": 3, "overlap": True}},
-    "dads_overlapping_in_two": {"sac": {**BOUTS, "seed_actions": "policy", "environments": 2, "overlap": True}},
+    "dads_in_two": {"sac": {**BOUTS, "seed_actions": "policy", "environments": 2}},
     "disk_running": {"settings": {"normaliser": "running", "normaliser_window": 7}},
     "disk_running_own": {"settings": {"normaliser": "running", "normaliser_over": "own"}, "own_share": 0.3},
     "disk_gated": {"settings": {"shape": "gated", "normaliser": "running"}, "own_share": 0.5},
     "disk_log": {"settings": {"shape": "log", "first": "balanced"}, "first_steps": 100},
 }
-"""Rows of our own: one policy that acts in several worlds, simulation while the policy learns, and parts of rewards."""
+"""Rows of our own: one policy that acts in several environments, and parts of rewards."""
 ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
 SMALL = {
     "methods": {

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 import disk
 from disk.envs import make
 from disk.errors import ArtefactError
-from disk.learning.loop import learn_jointly
+from disk.learning.run import learn_jointly
 from disk.networks import Actor
 from disk.sharing.export import export
 from disk.skills import Skill, Skills, bundle, load

@@ -24,8 +24,9 @@ from disk.config import Config
 from disk.envs import make
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.build import skill_parts
-from disk.learning.loop import Training, learn_skill
 from disk.learning.replay import Columns, save_shard
+from disk.learning.run import learn_skill
+from disk.learning.training import Training
 from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
@@ -465,7 +466,7 @@ def test_a_checkpoint_of_other_settings_is_not_continued_and_that_is_said(
         learn(other, second, range(1, 2))
     hooked.on_step = None
     learn(short, second, range(1, 2))
-    assert "starting over" in caplog.text
+    assert "restarts from step 0" in caplog.text
     assert timeless(second / "skill01") == timeless(uninterrupted[1])
 
 
@@ -484,7 +485,7 @@ def test_a_checkpoint_over_another_earlier_skill_is_not_continued(
         with pytest.raises(Interrupted):
             learn(short, second, range(1, 2))
         shutil.copytree(stranger, second / "skill00", dirs_exist_ok=True)
-    assert "starting over" in caplog.text
+    assert "restarts from step 0" in caplog.text
 
 
 @pytest.mark.parametrize("name", [*SAME_BYTES, "stats.json"])
@@ -505,7 +506,7 @@ def test_runtime_settings_do_not_part_a_training_from_its_checkpoint(
     hooked.on_step = None
     runtime = short.runtime.model_copy(update={"checkpoint_minutes": 3.0})
     learn(short, second, range(1, 2), runtime=runtime)
-    assert "going on from step 125 of 150" in caplog.text
+    assert "resuming at step 125 of 150" in caplog.text
     assert fingerprint(second / "skill01") == fingerprint(uninterrupted[1])
 
 
@@ -750,7 +751,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(
 
 
 def test_training_runs_where_it_is_told_to():
-    from disk.learning.loop import choose_device
+    from disk.learning.build import choose_device
 
     assert choose_device("cpu") == CPU
     assert choose_device("auto").type in ("cpu", "cuda")

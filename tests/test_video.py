@@ -14,7 +14,7 @@ from disk.config import Config, EvaluationJob, World
 from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.run import roll_out
-from disk.learning.loop import learn_jointly
+from disk.learning.run import learn_jointly
 from disk.show import render, video
 from disk.skills import Skills, load
 

@@ -173,7 +173,7 @@ def test_a_killed_joint_training_goes_on_and_gives_the_same_bytes(project: Proje
     assert state.exists(), "it was killed before it had saved anything, or after it was done"
     assert not (project.path / "results/point/diayn/seed0/skills.safetensors").exists()
     project.run("results/point/diayn/seed0/skills.safetensors")
-    assert "going on from step" in (project.path / "logs/point/diayn/seed0/joint.log").read_text()
+    assert "resuming at step" in (project.path / "logs/point/diayn/seed0/joint.log").read_text()
     assert project.bytes(pattern) == expected
 
 

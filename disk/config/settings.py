@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,12 +22,14 @@ from pydantic import (
     PositiveInt,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
 from disk.config.messages import explain
 from disk.errors import ConfigError
 
+log = logging.getLogger("disk")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 ROLLOUT = 2048
@@ -49,6 +52,13 @@ class Model(BaseModel):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
 
+def _retired(value: Any, info: ValidationInfo) -> None:
+    if value is not None:
+        log.warning("%s: this key is no longer used; remove it from your configuration", info.field_name)
+
+
+Retired = Annotated[Any, AfterValidator(_retired), Field(deprecated=True)]
+"""A key that older configurations may still have. It is accepted with a warning and never enters a job."""
 M = TypeVar("M", bound=Model)
 
 
@@ -102,9 +112,8 @@ class Sac(Model):
     # What only some methods set is null otherwise: it then does not appear in a job.
     environments: PositiveInt | None = None
     """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
-    overlap: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
-    """A step is simulated in a thread of its own while the learner works on the step before; its action is then chosen
-    before that update. Null: one after the other."""
+    overlap: Retired = None
+    """No longer used: simulating in a thread of its own measured slower."""
     entropy_per_action: float | None = None
     """The target entropy for each action, in place of target_entropy. Null: -1, unless that is set."""
     log_std: Literal["clip"] | None = None
@@ -406,10 +415,10 @@ class Runtime(Model):
     """Environment steps between two rows of progress.csv."""
     gpu_jobs_per_device: PositiveInt = 3
     """Trainings that share a GPU; more wait for a place."""
-    scratch: str | None = None
-    """A directory of the node, say `$TMPDIR`, that checkpoints live on while a training runs. Null: beside results."""
-    scratch_minutes: PositiveFloat = 30.0
-    """How often they are brought back from there."""
+    scratch: Retired = None
+    """No longer used: checkpoints lie beside the results."""
+    scratch_minutes: Retired = None
+    """No longer used."""
     speed: PositiveFloat = 1.0
     """How fast a core is, compared with that of docs/performance.md; walltimes are asked for accordingly."""
     longest_minutes: PositiveInt | None = None

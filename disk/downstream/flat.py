@@ -20,10 +20,11 @@ from disk.config.settings import Runtime
 from disk.downstream.curve import LIVE, Curve, seed_of
 from disk.downstream.goals import GoalEnv
 from disk.learning.build import Parts, choose_device
-from disk.learning.loop import Training
 from disk.learning.replay import Batch, Columns, Replay
+from disk.learning.run import finish
 from disk.learning.sac import SAC
 from disk.learning.schedules import One
+from disk.learning.training import Training
 from disk.skills import Skills
 from disk.storage.checkpoint import Checkpoint
 
@@ -124,6 +125,6 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
         latents=torch.zeros(1, 0, device=device),
     )
     training = Training(parts, runtime, checkpoint)
-    training.to_the_end(job)
+    finish(training, job)
     env.close()
     return parts.skills(), objective.curve, training.progress.seconds

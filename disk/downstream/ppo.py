@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from disk.downstream.goals import GoalEnv
 from disk.downstream.skill_env import Performers, check
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.progress import Bar
-from disk.learning.signals import Stopping, until_signal
+from disk.learning.run import until_signal
 from disk.skills import Skills, shown
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors, save_json
@@ -151,7 +151,7 @@ class Control(BaseCallback):
         super().__init__()
         self.job, self.lanes, self.runtime, self.checkpoint = job, lanes, runtime, checkpoint
         self.curve = Curve(job, checkpoint.directory / LIVE)
-        self.stopping = Stopping()
+        self.asked_to_stop: Callable[[], int] = lambda: 0
         self.earlier_seconds, self._started = 0.0, time.monotonic()
         self._bar = Bar(label, job.decisions)
         self._saved = time.monotonic()
@@ -172,10 +172,10 @@ class Control(BaseCallback):
             self._save()
 
     def _on_step(self) -> bool:
-        if self.stopping.signum:
+        if signum := self.asked_to_stop():
             self._save()
             step = self._between[1]["step"]
-            raise Interrupted(self.stopping.signum, self.checkpoint.directory, step)
+            raise Interrupted(signum, self.checkpoint.directory, step)
         done = self.model.num_timesteps
         self.curve.add(float(self.lanes.normalised.sum()), self.lanes.num_envs * self.job.steps)
         if self.curve.row(done):
@@ -229,8 +229,7 @@ def learn_controller(
         control.init_callback(model)
         _resume(model, control)
         save_json(checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
-        with until_signal() as stopping:
-            control.stopping = stopping
+        with until_signal() as control.asked_to_stop:
             left = job.decisions - model.num_timesteps
             if left:
                 model.learn(left, control, reset_num_timesteps=not model.num_timesteps)
@@ -265,7 +264,7 @@ def _resume(model: PPO, control: Control) -> None:
     position, has_gauss, gauss = meta["numpy"]
     keys = tensors["generator/numpy"].numpy().view(np.uint32)
     np.random.set_state(("MT19937", keys, position, has_gauss, gauss))
-    log.info("going on from decision %d of %d (%s)", meta["step"], control.job.decisions, control.checkpoint.directory)
+    log.info("resuming at decision %d of %d (%s)", meta["step"], control.job.decisions, control.checkpoint.directory)
 
 
 def _numpy_state() -> tuple[str, np.ndarray, int, int, float]:

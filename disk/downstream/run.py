@@ -15,11 +15,11 @@ from disk.config.settings import Runtime
 from disk.downstream.curve import Curve
 from disk.errors import ArtefactError
 from disk.learning.artefacts import writable
+from disk.learning.run import resumable
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import checksum, load_json, save_json, save_tensors, save_text, sweep
 from disk.storage.layout import Run, checkpoint_beside
-from disk.storage.lock import snakemake_is_gone
-from disk.storage.provenance import code_hash, commit
+from disk.storage.provenance import DOWNSTREAM, code_hash, commit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,31 +31,30 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
         raise ArtefactError("a controller needs skills to choose from" if job.sac is None else "a flat one takes none")
     writable(out.parent)
     inputs = {} if skills is None else {"skills": checksum(skills)}
-    checkpoint = Checkpoint(checkpoint_beside(out), stamp(job.canonical(), inputs), replays=int(skills is None))
+    expected = stamp(job.canonical(), inputs)
     weights, stats = out.with_suffix(".safetensors"), out.with_suffix(".json")
-    try:
+
+    def done(mark: str) -> bool:
         for path in (out, weights, stats):
             sweep(out.parent, path.name)
-        if _finished(stats, checkpoint.stamp, (out, weights)):  # by the process that this one waited for
-            checkpoint.remove()
+        return _finished(stats, mark, (out, weights))
+
+    with resumable(checkpoint_beside(out), expected, done, replays=int(skills is None)) as checkpoint:
+        if checkpoint is None:
             return
         curve, seconds = _learn(job, skills, weights, runtime, checkpoint)
         save_text(out, curve.text())
         about = {
             "decisions": job.decisions,
             "config_hash": job.digest(),
-            "code_hash": code_hash(),
+            "code_hash": code_hash(DOWNSTREAM),
             "commit": commit(),
             "job": job.model_dump(mode="json"),
-            "stamp": checkpoint.stamp,
+            "stamp": expected,
             "checksums": {path.name: checksum(path) for path in (out, weights)},
             "seconds": round(seconds, 3),
         }
         save_json(stats, about)  # last: where it is, the others are
-        if not snakemake_is_gone():
-            checkpoint.remove()
-    finally:
-        checkpoint.close()
 
 
 def _learn(

@@ -1,24 +1,34 @@
-"""Train whole runs without Snakemake, and bundle the skills of a chain.
+"""Train a skill, a set of skills or a whole run: from a job to its files, however often it is killed on the way.
 
-The workflow does the same in rules of its own. Both write the same files.
+`resumable` is what every training shares: a lease, a stamp, a checkpoint that only the same job continues, and the
+checkpoint's removal after success. The workflow calls `learn_skill` and `learn_jointly`; `train_run` does the same for
+a whole run without Snakemake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from disk.config import Config
+from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
 from disk.errors import ArtefactError
 from disk.evaluation.run import refuse_strangers
-from disk.learning.loop import learn_jointly, learn_skill
+from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
+from disk.learning.build import choose_device, joint_parts, skill_parts
+from disk.learning.loop import train
+from disk.learning.progress import to_blame
+from disk.learning.training import Training
 from disk.skills import bundle
-from disk.storage.files import load_stats, save_text, sweep
+from disk.storage.checkpoint import Checkpoint, stamp
+from disk.storage.files import load_stats, save_json, save_text, sweep
 from disk.storage.layout import (
     CHECKPOINT,
     CURVE,
+    JOB,
     POLICY,
     RUN_FILES,
     SKILLS,
@@ -28,7 +38,74 @@ from disk.storage.layout import (
     is_finished,
     snapshot_name,
 )
-from disk.storage.manifest import same_checksum, same_curve
+from disk.storage.lock import snakemake_is_gone
+from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum, same_curve
+
+
+@contextmanager
+def resumable(
+    directory: Path, expected: str, done: Callable[[str], bool], replays: int = 1
+) -> Iterator[Checkpoint | None]:
+    """Hold the checkpoint of one training, and remove it when the training has written its files.
+
+    `expected` is the training's stamp. Yields None if `done` finds that another process has finished the training.
+    """
+    checkpoint = Checkpoint(directory, expected, replays)
+    try:
+        if done(expected):
+            checkpoint.remove()
+            yield None
+            return
+        with to_blame(checkpoint.directory):
+            yield checkpoint
+        if not snakemake_is_gone():
+            checkpoint.remove()
+    finally:
+        checkpoint.close()
+
+
+def finish(training: Training, job: SkillJob | JointJob | HierarchyJob) -> None:
+    """Resume a training where an earlier process of the same job stopped, and train to the end."""
+    sweep(training.checkpoint.directory)
+    training.resume()
+    save_json(training.checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
+    with until_signal() as asked_to_stop:
+        train(training, asked_to_stop)
+
+
+def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runtime) -> None:
+    """Learn the next skill after the `earlier` ones (their directories, in order) into directory `out`."""
+    if len(earlier) != job.skill:
+        raise ArtefactError(f"skill {job.skill:02d} needs the {job.skill} skills before it, {len(earlier)} were given")
+    writable(out)
+    inputs = identity(job, earlier)
+    same_chain(job, earlier, out.parent)
+    expected = stamp(job.canonical(), inputs)
+    with resumable(checkpoint_beside(out), expected, lambda mark: _is_whole(out, mark, CHECKED)) as checkpoint:
+        if checkpoint is not None:
+            training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
+            finish(training, job)
+            write_skill(job, training.parts, training.progress, expected, inputs, out)
+
+
+def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
+    """Learn all skills of a run together into directory `out`. Without steps they are the paper's random skills."""
+    writable(out)
+    if job.steps is None:
+        write_untrained(job, out)
+        return
+    expected, policies = stamp(job.canonical(), {}), job.skills if job.policies == "independent" else 1
+    files = [SKILLS, *map(snapshot_name, job.snapshots or [])]
+    with resumable(out / CHECKPOINT, expected, lambda mark: _is_whole(out, mark, files), policies) as checkpoint:
+        if checkpoint is not None:
+            training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
+            finish(training, job)
+            write_run(job, training.parts, training.progress, expected, training.publish(out), out)
+
+
+def _is_whole(out: Path, expected: str, files: Sequence[str]) -> bool:
+    sweep(out)
+    return is_done(out, expected, files)
 
 
 def train_run(
@@ -101,3 +178,30 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name(CURVE), "\n".join(lines) + "\n")
+
+
+@contextmanager
+def until_signal() -> Iterator[Callable[[], int]]:
+    """Let SIGTERM and SIGINT ask for a stop. Yields a function that returns the signal's number, or 0.
+
+    A second SIGINT stops at once. A second SIGTERM does not: SLURM sends it to every process of a job, and its `srun`
+    passes on another, which would end the training in the middle of its last save.
+    """
+    asked: list[int] = []
+    previous: dict[int, Any] = {}
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        if signal.SIGINT in previous:
+            signal.signal(signal.SIGINT, previous[signal.SIGINT])
+
+    try:
+        for watched in (signal.SIGTERM, signal.SIGINT):
+            previous[watched] = signal.signal(watched, ask)
+    except ValueError:  # not in the main thread: whoever embeds us handles signals
+        pass
+    try:
+        yield lambda: asked[0] if asked else 0
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)

@@ -10,9 +10,6 @@ the declared outputs of a failed job):
 
 It is stamped with a hash of the job and its inputs, and only continued by the very same job. The state holds
 checksums of itself, of the replay's rows and of the other files it speaks of.
-
-With DISK_SCRATCH, a directory on the node's own disk, a training works on a copy there, and `scratch` brings the
-copy back to the shared directory every so often and when the training ends, however it does short of a SIGKILL.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
 from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
 from disk.storage.layout import CHECKPOINT, LEASE, STATE, STATS, checkpoint_beside
 from disk.storage.lock import Lease, lock
-from disk.storage.scratch import Scratch
 
 log = logging.getLogger("disk")
 FORMAT = 4
@@ -48,8 +44,7 @@ class Checkpoint:
     def __init__(self, directory: Path, stamp: str, replays: int = 1) -> None:
         self.stamp = stamp
         self._lease = Lease(directory)
-        self._scratch = Scratch.of(directory)  # with the lease in hand: nobody else writes what it copies
-        self.directory = self._scratch.local if self._scratch else directory
+        self.directory = directory
         self._state = self.directory / STATE
         self._rows = [_rows_file(self.directory, index) for index in range(replays)]
         self._forget()
@@ -70,10 +65,11 @@ class Checkpoint:
             self._check(meta)
         except ArtefactError as error:
             self._clear()
-            return f"starting over: {error}"
+            return f"checkpoint ignored: {error}. Training restarts from step 0"
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             self._clear()
-            return f"starting over: {self._state} does not fit its other files ({error!r})"
+            why = f"{self._state} does not fit its other files ({error!r})"
+            return f"checkpoint ignored: {why}. Training restarts from step 0"
         return tensors, meta
 
     def _check(self, meta: Mapping[str, Any]) -> None:
@@ -87,8 +83,7 @@ class Checkpoint:
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
         for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
-            for each in {path, self._lease.path.with_name(path.name)}:
-                os.truncate(each, 4 * replay.columns.width * saved)  # rows that were appended after the last save
+            os.truncate(path, 4 * replay.columns.width * saved)  # rows that were appended after the last save
             kept = min(saved, replay.capacity)
             replay.added += saved - kept
             replay.extend(read_rows(path, replay.columns, saved - kept, kept))
@@ -118,8 +113,6 @@ class Checkpoint:
         about = {"format": FORMAT, "stamp": self.stamp, "rows": own, "bytes": sizes, **sums}
         save_tensors(self._state, tensors, {**meta, **about})
         self._saved, self._bytes, self._digests = own, sizes, digests
-        if self._scratch:
-            self._scratch.saved()
 
     def remove(self) -> None:
         """The training is done and its outputs are in place.
@@ -135,23 +128,15 @@ class Checkpoint:
         with suppress(OSError):  # somebody who waited has put a lease of its own there
             self._lease.path.parent.rmdir()
         self._lease.release()
-        if self._scratch:
-            self._scratch.remove()
 
     def close(self) -> None:
         """Let go of it, for a process that goes on from here."""
-        try:
-            if self._scratch:
-                self._scratch.bring_back()
-                self._scratch.remove()
-        finally:
-            self._lease.release()
+        self._lease.release()
 
     def _clear(self) -> None:
-        for folder in {self.directory, self._lease.path.parent}:
-            for path in folder.iterdir():
-                if path.name != LEASE:
-                    path.unlink()
+        for path in self.directory.iterdir():
+            if path.name != LEASE:
+                path.unlink()
         self._forget()
 
 

@@ -154,8 +154,8 @@ def _read_from_earlier(job: SkillJob) -> list[str]:
     return [name for name in CHECKED if read.get(name, True)]
 
 
-def finished(out: Path, expected: str, files: Iterable[str]) -> bool:
-    """Whether the very training that `expected` is the stamp of has left these files, whole."""
+def is_done(out: Path, expected: str, files: Iterable[str]) -> bool:
+    """Return True if these files exist, match their checksums and carry the stamp `expected`."""
     try:
         stats = load_stats(out / STATS)
         for name in files:

@@ -35,9 +35,9 @@ import disk.learning.artefacts
 from disk.config import Config
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.evaluation.run import evaluate, measure, read_runs
-from disk.learning.loop import Training
+from disk.learning import run as learning_run
 from disk.learning.run import train_run
-from disk.learning.signals import Stopping
+from disk.learning.training import Training
 from disk.storage.checkpoint import Pace
 from disk.storage.lock import Lease
 
@@ -159,7 +159,7 @@ class Clock:
 
     def watch(self) -> None:
         """In the child: remember the beginnings of trainings and the moments of saved states, and forget them after."""
-        begin, saved, run = Pace.__init__, Pace.saved, Training.run
+        begin, saved, finish = Pace.__init__, Pace.saved, learning_run.finish
 
         def beginning(pace: Pace, seconds: float) -> None:
             begin(pace, seconds)
@@ -169,11 +169,12 @@ class Clock:
             saved(pace)
             self._set(pace._saved)
 
-        def running(training: Training, stopping: Stopping) -> None:
-            run(training, stopping)
+        def finishing(training: Training, job: Any) -> None:
+            finish(training, job)
             self._set(0.0)  # all of its steps are saved
 
-        Pace.__init__, Pace.saved, Training.run = beginning, after_save, running  # type: ignore[method-assign]
+        Pace.__init__, Pace.saved = beginning, after_save  # type: ignore[method-assign]
+        learning_run.finish = finishing
 
     def _set(self, value: float) -> None:
         self._memory[:] = struct.pack("d", value)

@@ -25,7 +25,7 @@ sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 import company  # noqa: E402
 from conftest import HOOKED, HookedPoint, tiny_config  # noqa: E402
 
-from disk.learning.loop import learn_skill  # noqa: E402
+from disk.learning.run import learn_skill  # noqa: E402
 from disk.tracking.mirror import Sidecar  # noqa: E402
 
 DELAY = 2.0
