@@ -7,7 +7,7 @@ has gradients by the first half's values only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -121,8 +121,7 @@ class Folded(Packed):
         super().__init__(mlp, torch.zeros_like(network.values))
         self.network, self.widths, self.epsilon = network, mlp.widths, mlp.EPSILON
         self.scales, self.shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms)
-        self.running = mlp.means, mlp.variances
-        self._running = [torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in self.running]
+        self.running = [torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in (mlp.means, mlp.variances)]
         # Of the statistics folded last, (C, width) a layer: 1/√(v + ε), slope and offset.
         self.inverses, self.slopes, self.offsets = ([torch.zeros_like(x) for x in self.scales] for _ in range(3))
         self.columns = [
@@ -145,7 +144,7 @@ class Folded(Packed):
 
     def evaluate(self) -> Folded:
         """Fold every layer by the running statistics."""
-        for i, (mean, variance) in enumerate(zip(*self._running, strict=True)):
+        for i, (mean, variance) in enumerate(zip(*self.running, strict=True)):
             self.fold(i, mean, variance)
         return self
 
@@ -160,23 +159,29 @@ class BatchNormTape:
         self._folded, self._gradients, self._half = folded, gradients, batch
         first, last = mlp.layers[0][0], mlp.layers[-1][0]
         self._copies, self._rows = len(first), 2 * batch
+        self._unbiased = MOMENTUM * self._rows / (self._rows - 1)  # running variances are unbiased, as torch's are
         self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
         self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
         self._deltas = [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
         self._output = first.new_empty(self._copies, self._rows, last.shape[2])
         self._outputs = [*(x.values for x in self._inputs[1:]), list(self._output)]
         self._places: dict[tuple[int, ...], list[Tensor]] = {}
-        # Statistics of this batch, (C, width) a layer, and coefficients of the gradients that go through them.
-        self._statistics = torch.zeros_like(mlp.means), torch.zeros_like(mlp.variances)
-        means, variances = (torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in self._statistics)
-        self._means, self._variances = means, variances
+        # This batch's statistics, (C, width) a layer; those of the input are the same for all copies.
+        self._means = [x.mean_of.expand(self._copies, -1) for x in self._inputs]
+        self._variances = [x.variance_of.expand(self._copies, -1) for x in self._inputs]
         self._by_scales, self._by_shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in gradients.norms)
-        self._by_slopes = [torch.zeros_like(mean) for mean in means]
-        self._products = [torch.zeros_like(weight) for weight, _ in mlp.layers]
-        self._into_shifts = [
-            list(zip(gradients.biases[i], folded.network.weights[i].mT, by_shift[:, None], strict=True))
-            for i, by_shift in enumerate(self._by_shifts)
-        ]
+        self._by_slopes = [torch.zeros_like(scale) for scale in self._by_scales]
+        self._unfolding = [list(self._views(i)) for i in range(len(mlp.layers))]
+
+    def _views(self, i: int) -> Iterator[tuple[Tensor, ...]]:
+        """What `_unfold` needs of layer `i`, copy by copy."""
+        folded, gradients = self._folded, self._gradients
+        weights, product = folded.network.weights[i], torch.zeros_like(folded.network.weights[i][0])
+        slopes, offsets = folded.columns[i]
+        for c in range(self._copies):
+            by_weight, by_bias = gradients.weights[i][c], gradients.biases[i][c]
+            by_slope, by_shift = self._by_slopes[i][c], self._by_shifts[i][c : c + 1]
+            yield weights[c], by_weight, by_bias, product, by_slope, by_shift, slopes[c], offsets[c]
 
     def forward(self, first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Two lots of inputs (B, …) through one pass → values (C, B, out) of each. Moves the running statistics."""
@@ -185,15 +190,13 @@ class BatchNormTape:
                 place.copy_(part)
         folded = self._folded
         for i, (x, output) in enumerate(zip(self._inputs, self._outputs, strict=True)):
-            x.measure(self._means[i], self._variances[i])
+            _statistics(x.whole, None, None, 0.0, out0=x.mean, out1=x.variance)
             folded.fold(i, self._means[i], self._variances[i])
             _products(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
             if i + 1 < len(self._inputs):
                 self._inputs[i + 1].whole.relu_()
-        for running, batch, factor in zip(
-            folded.running, self._statistics, (1.0, self._rows / (self._rows - 1)), strict=True
-        ):
-            running.mul_(1.0 - MOMENTUM).add_(batch, alpha=MOMENTUM * factor)  # the unbiased variance, as torch has it
+            folded.running[0][i].lerp_(self._means[i], MOMENTUM)
+            folded.running[1][i].mul_(1.0 - MOMENTUM).add_(self._variances[i], alpha=self._unbiased)
         return self._output[:, : self._half], self._output[:, self._half :]
 
     def _places_of(self, half: int, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -210,8 +213,7 @@ class BatchNormTape:
         for i in reversed(range(len(folded.layers))):
             x, output = self._inputs[i], i + 1 == len(folded.layers)
             rows = x.first_half if output else x.transposed  # of the output's, the second half has no gradient
-            _products(rows if i else rows * self._copies, delta, self._gradients.layers[i])
-            self._unfold(i)
+            self._unfold(i, rows if i else rows * self._copies, delta)
             if i:
                 before = self._deltas[i - 1]
                 # Through its part in the statistics, each x has the gradient constant + linear · x.
@@ -221,27 +223,25 @@ class BatchNormTape:
                 _relu_backward(before.whole, x.whole, 0.0, grad_input=before.whole)
                 delta = before.values
 
-    def _unfold(self, i: int) -> None:
-        """Turn gradients by the folded weights of layer `i` into those by weights, scales and shifts, in place.
+    def _unfold(self, i: int, rows: list[Tensor], delta: list[Tensor]) -> None:
+        """Gradients by the folded weights of layer `i`, and from these in place those by weights, scales and shifts.
 
         The rest goes through the batch's mean and variance to the layer's input: its coefficients go to `_deltas`.
         """
-        folded, gradients, mean = self._folded, self._gradients, self._means[i]
-        by_slope, by_scale, by_shift = self._by_slopes[i], self._by_scales[i], self._by_shifts[i]
-        by_weights, by_biases = gradients.weights[i], gradients.biases[i]
-        product = torch.mul(folded.network.weights[i], by_weights, out=self._products[i])
-        torch.sum(product, 2, out=by_slope)
-        for by_bias, weight, out in self._into_shifts[i]:
-            torch.mm(by_bias, weight, out=out)
-        slope, offset = folded.columns[i]
-        by_weights.mul_(slope).addcmul_(offset, by_biases)
-        torch.addcmul(by_slope, mean, by_shift, value=-1.0, out=by_scale).mul_(folded.inverses[i])
+        for c, views in enumerate(self._unfolding[i]):  # copy by copy, while its gradients are in the cache
+            torch.mm(rows[c], delta[c], out=self._gradients.layers[i][c])
+            weight, by_weight, by_bias, product, by_slope, by_shift, slope, offset = views
+            torch.sum(torch.mul(weight, by_weight, out=product), 1, out=by_slope)
+            torch.mm(by_bias, weight.mT, out=by_shift)
+            by_weight.mul_(slope).addcmul_(offset, by_bias)
+        inverse, mean = self._folded.inverses[i], self._means[i]
+        by_scales, by_shifts = self._by_scales[i], self._by_shifts[i]
+        torch.addcmul(self._by_slopes[i], mean, by_shifts, value=-1.0, out=by_scales).mul_(inverse)
         if i:
             before = self._deltas[i - 1]
-            share = torch.mul(folded.slopes[i], -1.0 / self._rows)
-            linear = torch.mul(share, folded.inverses[i]).mul_(by_scale)
-            before.linear_of.copy_(linear)
-            torch.addcmul(share.mul_(by_shift), linear, mean, value=-1.0, out=before.constant_of)
+            share = torch.mul(self._folded.slopes[i], -1.0 / self._rows)
+            linear = torch.mul(share, inverse, out=before.linear_of).mul_(by_scales)
+            torch.addcmul(share.mul_(by_shifts), linear, mean, value=-1.0, out=before.constant_of)
 
 
 class _Beside:
@@ -261,14 +261,8 @@ class _Beside:
         self.transposed = list(by_copy[:, :, : width + 1].mT)
         self.first_half = list(by_copy[:, : rows // 2, : width + 1].mT)
         vectors = like.new_zeros(4, copies, padded)
-        self._mean, self._variance, self.constant, self.linear = vectors.view(4, -1)
-        self._mean_of, self._variance_of, self.constant_of, self.linear_of = vectors[:, :, :width]
-
-    def measure(self, mean: Tensor, variance: Tensor) -> None:
-        """Mean and variance of each column, (C, width); those of the input are the same for all copies."""
-        _statistics(self.whole, None, None, 0.0, out0=self._mean, out1=self._variance)
-        mean.copy_(self._mean_of)
-        variance.copy_(self._variance_of)
+        self.mean, self.variance, self.constant, self.linear = vectors.view(4, -1)
+        self.mean_of, self.variance_of, self.constant_of, self.linear_of = vectors[:, :, :width]  # (C, width)
 
 
 class _Rows:
