@@ -48,7 +48,10 @@ def flops(observations: int, actions: int, actor_every: int) -> float:
     return 2.0 * BATCH * (of_the_critics + of_the_actor / actor_every)
 
 
-def ours(observations: int, actions: int, actor_every: int, target_every: int) -> Run:
+CROSSQ = {"critic": "crossq", "learning_rate": 1e-3, "adam_beta1": 0.5}
+
+
+def ours(observations: int, actions: int, actor_every: int, target_every: int, **changes: Any) -> Run:
     import torch
 
     from disk.config import Sac, load
@@ -56,7 +59,7 @@ def ours(observations: int, actions: int, actor_every: int, target_every: int) -
     from disk.learning.sac import SAC
 
     settings = load().sac.model_dump() | {"hidden": [HIDDEN, HIDDEN], "batch_size": BATCH}
-    config = Sac.model_validate(settings | {"actor_every": actor_every, "target_every": target_every})
+    config = Sac.model_validate(settings | {"actor_every": actor_every, "target_every": target_every, **changes})
     learner = SAC(observations, actions, config, torch.Generator().manual_seed(0), torch.device("cpu"))
     made = data(observations, actions)
     sigma = np.zeros((BATCH, 2), np.float32)
@@ -98,13 +101,13 @@ def sb3(observations: int, actions: int) -> Run:
     return lambda updates: model.train(gradient_steps=updates, batch_size=BATCH)
 
 
-def sbx(observations: int, actions: int, per_call: int) -> Run:
+def sbx(observations: int, actions: int, per_call: int, algorithm: str = "SAC", policy_delay: int = 2) -> Run:
     """`per_call` updates are one compiled loop; training that takes an update a step has to call with one."""
+    import sbx
     import torch
-    from sbx import SAC
     from stable_baselines3.common.buffers import ReplayBufferSamples
 
-    model = _baselines(SAC, observations, actions, policy_delay=2)
+    model = _baselines(getattr(sbx, algorithm), observations, actions, policy_delay=policy_delay)
     made = data(observations, actions)
     many = {name: torch.from_numpy(np.tile(value, (per_call, 1))) for name, value in made.items()}
     ordered = (many["obs"], many["action"], many["next_obs"], many["terminated"], many["reward"])
@@ -160,6 +163,9 @@ CONTENDERS: dict[str, Callable[[int, int], Run]] = {
     "sbx_20_a_call": lambda o, a: sbx(o, a, per_call=20),
     "ours_as_sb3": lambda o, a: ours(o, a, actor_every=1, target_every=1),
     "sb3": sb3,
+    "ours_crossq": lambda o, a: ours(o, a, actor_every=3, target_every=1, **CROSSQ),
+    "sbx_crossq": lambda o, a: sbx(o, a, per_call=1, algorithm="CrossQ", policy_delay=3),
+    "ours_layer_norm": lambda o, a: ours(o, a, actor_every=2, target_every=2, critic="layer_norm"),
     "mm_256": lambda o, a: products(*PRODUCTS["mm_256"]),
     "mm_512": lambda o, a: products(*PRODUCTS["mm_512"]),
 }

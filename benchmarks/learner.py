@@ -21,7 +21,13 @@ from contenders import CONTENDERS, PRODUCTS, SIZES, flops
 from turns import Worker, machine, save
 
 HERE = Path(__file__).parent
-RIVALS = {"sbx": "ours_as_sbx", "sbx_20_a_call": "ours_as_sbx", "pytorch_sac": "ours", "sb3": "ours_as_sb3"}
+RIVALS = {
+    "sbx": "ours_as_sbx",
+    "sbx_20_a_call": "ours_as_sbx",
+    "pytorch_sac": "ours",
+    "sb3": "ours_as_sb3",
+    "sbx_crossq": "ours_crossq",
+}
 """Each with our learner set to the same work: how often actor and target are updated."""
 TARGETS = {"sbx": (1.1, 1.25), "pytorch_sac": (1.4, 1.6), "sb3": (1.3, 1.5), "limit": (0.6, 0.7)}
 

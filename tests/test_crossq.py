@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import batch_of
+from conftest import batch_of, raw_config, tiny_config
 from test_sac import ACTIONS, BATCH, OBS, double, make, random_batch
 from torch import Tensor, nn
 
+from disk import config as configuration
+from disk.config import Sac
+from disk.errors import ConfigError
 from disk.learning.replay import Batch
 from disk.learning.sac import SAC
 from disk.learning.tape import BatchNormTape, Folded, LayerNormTape
@@ -338,3 +341,40 @@ def test_values_of_a_world_without_end_are_the_discounted_sum(kind: str):
     with torch.no_grad():
         values = sac.critic(random_batch(3)[0].obs_action[None])
     assert float(values.mean()) == pytest.approx(2.0, abs=0.2)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_a_misspelt_critic_is_refused_with_its_path():
+    with pytest.raises(ConfigError, match=r"methods\.disk\.sac\.critic: 'crosq': .*'crossq'"):
+        configuration.parse(raw_config({"methods": {"disk": {"sac": {"critic": "crosq"}}}}))
+
+
+def test_settings_that_ask_for_plain_sac_leave_a_job_as_it_is():
+    asked = {"sac": {"critic": "plain", "adam_beta1": None}}
+    assert tiny_config(asked).skill_job("point", "disk", 0, 1).canonical() == (
+        tiny_config().skill_job("point", "disk", 0, 1).canonical()
+    )
+    assert '"critic": "crossq"' in tiny_config().skill_job("point", "disk_crossq", 0, 1).canonical()
+
+
+@pytest.mark.parametrize("beta1", [-0.1, 1.0])
+def test_a_decay_that_adam_cannot_have_is_refused(beta1: float):
+    with pytest.raises(ValueError, match="adam_beta1"):
+        Sac.model_validate({**configuration.load().sac.model_dump(), "adam_beta1": beta1})
+
+
+def test_every_row_of_the_ablation_parses_and_differs_from_crossq_in_one_part():
+    config = configuration.load(configuration.PROJECT / "benchmarks" / "learner.yaml")
+    crossq = config.sac_of("hopper", "disk_crossq").model_dump()
+    parts = {
+        "targets": "critic",
+        "no_norm": "critic",
+        "slow": "learning_rate",
+        "beta09": "adam_beta1",
+        "delay2": "actor_every",
+    }
+    for name, part in parts.items():
+        row = config.sac_of("hopper", f"disk_crossq_{name}").model_dump()
+        assert [key for key in row if row[key] != crossq[key]] == [part]
