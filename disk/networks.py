@@ -49,32 +49,28 @@ class BatchNormMLP(MLP):
     """An MLP with batch normalisation before every product: of the input, and of each hidden layer's ReLU.
 
     `forward` uses the running statistics (evaluation mode). `BatchNormTape` has the training mode.
-    Parameters and statistics of all layers lie side by side, (C, sum of the widths).
+    Scales and shifts of all layers lie side by side, (C, sum of the widths). The running mean and variance of layer i
+    are the buffers `mean{i}` and `variance{i}`, (C, width). All copies see one input: its statistics are (1, width).
     """
 
     EPSILON = 1e-3
-    means: Tensor
-    variances: Tensor
 
     def __init__(self, sizes: Sequence[int], copies: int = 1, generator: torch.Generator | None = None) -> None:
         super().__init__(sizes, copies, generator)
         self.widths = list(sizes[:-1])
         self.scales = nn.Parameter(torch.ones(copies, sum(self.widths)))
         self.shifts = nn.Parameter(torch.zeros(copies, sum(self.widths)))
-        self.register_buffer("means", torch.zeros(copies, sum(self.widths)))
-        self.register_buffer("variances", torch.ones(copies, sum(self.widths)))
+        for i, width in enumerate(self.widths):
+            self.register_buffer(f"mean{i}", torch.zeros(copies if i else 1, width))
+            self.register_buffer(f"variance{i}", torch.ones(copies if i else 1, width))
 
     def forward(self, x: Tensor) -> Tensor:  # (C or 1, B, in) → (C, B, out)
-        slopes = self.scales * (self.variances + self.EPSILON).rsqrt()
-        offsets = self.shifts - slopes * self.means
-        layers = zip(
-            torch.split_with_sizes(slopes, self.widths, 1),
-            torch.split_with_sizes(offsets, self.widths, 1),
-            self.layers,
-            strict=True,
-        )
-        for i, (slope, offset, (weight, bias)) in enumerate(layers):
+        scales, shifts = (torch.split_with_sizes(norm, self.widths, 1) for norm in (self.scales, self.shifts))
+        for i, (weight, bias) in enumerate(self.layers):
             x = F.relu(x) if i else x
+            mean, variance = self.get_buffer(f"mean{i}"), self.get_buffer(f"variance{i}")
+            slope = scales[i] * (variance + self.EPSILON).rsqrt()
+            offset = shifts[i] - slope * mean
             x = torch.baddbmm(bias, x * slope[:, None] + offset[:, None], weight)
         return x
 

@@ -125,8 +125,8 @@ class BatchNormCritics(Critics):
     def follow(self, momentum: float) -> None:
         super().follow(momentum)
         if self.target is not None:
-            self.target.means.lerp_(self.network.means, momentum)
-            self.target.variances.lerp_(self.network.variances, momentum)
+            for old, new in zip(self.target.buffers(), self.network.buffers(), strict=True):
+                old.lerp_(new, momentum)
 
 
 def make_critics(

@@ -7,7 +7,7 @@ has gradients by the first half's values only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -121,7 +121,7 @@ class Folded(Packed):
         super().__init__(mlp, torch.zeros_like(network.values))
         self.network, self.widths, self.epsilon = network, mlp.widths, mlp.EPSILON
         self.scales, self.shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms)
-        self.running = [torch.split_with_sizes(statistic, mlp.widths, 1) for statistic in (mlp.means, mlp.variances)]
+        self.running = [Running(mlp, i) for i in range(len(mlp.widths))]
         # Of the statistics folded last, (C, width) a layer: 1/√(v + ε), slope and offset.
         self.inverses, self.slopes, self.offsets = ([torch.zeros_like(x) for x in self.scales] for _ in range(3))
         self.columns = [
@@ -144,9 +144,23 @@ class Folded(Packed):
 
     def evaluate(self) -> Folded:
         """Fold every layer by the running statistics."""
-        for i, (mean, variance) in enumerate(zip(*self.running, strict=True)):
-            self.fold(i, mean, variance)
+        for i, running in enumerate(self.running):
+            self.fold(i, *running.views)
         return self
+
+
+class Running:
+    """The running statistics of one layer, in memory as wide as `_Beside`'s rows; the MLP's own become views of it."""
+
+    def __init__(self, mlp: BatchNormMLP, i: int) -> None:
+        copies, width = mlp.get_buffer(f"mean{i}").shape
+        padded = mlp.scales.new_zeros(2, copies, _padded(width))
+        self.mean, self.variance = padded.view(2, -1)
+        views = padded[:, :, :width]
+        for name, view in zip((f"mean{i}", f"variance{i}"), views, strict=True):
+            view.copy_(mlp.get_buffer(name))
+            setattr(mlp, name, view)
+        self.views = [view.expand(len(mlp.scales), -1) for view in views]  # (C, width)
 
 
 class BatchNormTape:
@@ -159,7 +173,6 @@ class BatchNormTape:
         self._folded, self._gradients, self._half = folded, gradients, batch
         first, last = mlp.layers[0][0], mlp.layers[-1][0]
         self._copies, self._rows = len(first), 2 * batch
-        self._unbiased = MOMENTUM * self._rows / (self._rows - 1)  # running variances are unbiased, as torch's are
         self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
         self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
         self._deltas = [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
@@ -171,17 +184,11 @@ class BatchNormTape:
         self._variances = [x.variance_of.expand(self._copies, -1) for x in self._inputs]
         self._by_scales, self._by_shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in gradients.norms)
         self._by_slopes = [torch.zeros_like(scale) for scale in self._by_scales]
-        self._unfolding = [list(self._views(i)) for i in range(len(mlp.layers))]
-
-    def _views(self, i: int) -> Iterator[tuple[Tensor, ...]]:
-        """What `_unfold` needs of layer `i`, copy by copy."""
-        folded, gradients = self._folded, self._gradients
-        weights, product = folded.network.weights[i], torch.zeros_like(folded.network.weights[i][0])
-        slopes, offsets = folded.columns[i]
-        for c in range(self._copies):
-            by_weight, by_bias = gradients.weights[i][c], gradients.biases[i][c]
-            by_slope, by_shift = self._by_slopes[i][c], self._by_shifts[i][c : c + 1]
-            yield weights[c], by_weight, by_bias, product, by_slope, by_shift, slopes[c], offsets[c]
+        self._products = [torch.zeros_like(weight) for weight, _ in mlp.layers]
+        self._into_shifts = [
+            list(zip(gradients.biases[i], folded.network.weights[i].mT, by_shift[:, None], strict=True))
+            for i, by_shift in enumerate(self._by_shifts)
+        ]
 
     def forward(self, first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Two lots of inputs (B, …) through one pass → values (C, B, out) of each. Moves the running statistics."""
@@ -190,13 +197,12 @@ class BatchNormTape:
                 place.copy_(part)
         folded = self._folded
         for i, (x, output) in enumerate(zip(self._inputs, self._outputs, strict=True)):
-            _statistics(x.whole, None, None, 0.0, out0=x.mean, out1=x.variance)
+            running = folded.running[i]
+            _statistics(x.whole, running.mean, running.variance, MOMENTUM, out0=x.mean, out1=x.variance)
             folded.fold(i, self._means[i], self._variances[i])
             _products(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
             if i + 1 < len(self._inputs):
                 self._inputs[i + 1].whole.relu_()
-            folded.running[0][i].lerp_(self._means[i], MOMENTUM)
-            folded.running[1][i].mul_(1.0 - MOMENTUM).add_(self._variances[i], alpha=self._unbiased)
         return self._output[:, : self._half], self._output[:, self._half :]
 
     def _places_of(self, half: int, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -213,7 +219,8 @@ class BatchNormTape:
         for i in reversed(range(len(folded.layers))):
             x, output = self._inputs[i], i + 1 == len(folded.layers)
             rows = x.first_half if output else x.transposed  # of the output's, the second half has no gradient
-            self._unfold(i, rows if i else rows * self._copies, delta)
+            _products(rows if i else rows * self._copies, delta, self._gradients.layers[i])
+            self._unfold(i)
             if i:
                 before = self._deltas[i - 1]
                 # Through its part in the statistics, each x has the gradient constant + linear · x.
@@ -223,25 +230,26 @@ class BatchNormTape:
                 _relu_backward(before.whole, x.whole, 0.0, grad_input=before.whole)
                 delta = before.values
 
-    def _unfold(self, i: int, rows: list[Tensor], delta: list[Tensor]) -> None:
-        """Gradients by the folded weights of layer `i`, and from these in place those by weights, scales and shifts.
+    def _unfold(self, i: int) -> None:
+        """Turn gradients by the folded weights of layer `i` into those by weights, scales and shifts, in place.
 
         The rest goes through the batch's mean and variance to the layer's input: its coefficients go to `_deltas`.
         """
-        for c, views in enumerate(self._unfolding[i]):  # copy by copy, while its gradients are in the cache
-            torch.mm(rows[c], delta[c], out=self._gradients.layers[i][c])
-            weight, by_weight, by_bias, product, by_slope, by_shift, slope, offset = views
-            torch.sum(torch.mul(weight, by_weight, out=product), 1, out=by_slope)
-            torch.mm(by_bias, weight.mT, out=by_shift)
-            by_weight.mul_(slope).addcmul_(offset, by_bias)
-        inverse, mean = self._folded.inverses[i], self._means[i]
-        by_scales, by_shifts = self._by_scales[i], self._by_shifts[i]
-        torch.addcmul(self._by_slopes[i], mean, by_shifts, value=-1.0, out=by_scales).mul_(inverse)
+        folded, gradients = self._folded, self._gradients
+        by_weights, by_biases = gradients.weights[i], gradients.biases[i]
+        by_slope, by_scale, by_shift = self._by_slopes[i], self._by_scales[i], self._by_shifts[i]
+        torch.sum(torch.mul(folded.network.weights[i], by_weights, out=self._products[i]), 2, out=by_slope)
+        for by_bias, weight, out in self._into_shifts[i]:
+            torch.mm(by_bias, weight, out=out)
+        slopes, offsets = folded.columns[i]
+        by_weights.mul_(slopes).addcmul_(offsets, by_biases)
+        slope, inverse, mean = folded.slopes[i], folded.inverses[i], self._means[i]
+        torch.addcmul(by_slope, mean, by_shift, value=-1.0, out=by_scale).mul_(inverse)
         if i:
             before = self._deltas[i - 1]
-            share = torch.mul(self._folded.slopes[i], -1.0 / self._rows)
-            linear = torch.mul(share, inverse, out=before.linear_of).mul_(by_scales)
-            torch.addcmul(share.mul_(by_shifts), linear, mean, value=-1.0, out=before.constant_of)
+            share = torch.mul(slope, -1.0 / self._rows)
+            linear = torch.mul(share, inverse, out=before.linear_of).mul_(by_scale)
+            torch.addcmul(share.mul_(by_shift), linear, mean, value=-1.0, out=before.constant_of)
 
 
 class _Beside:
@@ -251,7 +259,7 @@ class _Beside:
     """
 
     def __init__(self, like: Tensor, copies: int, rows: int, width: int) -> None:
-        padded = -(-(width + 1) // 16) * 16  # every copy begins at a multiple of 64 bytes
+        padded = _padded(width)
         self.whole = like.new_zeros(rows, copies * padded)
         by_copy = self.whole.view(rows, copies, padded).transpose(0, 1)  # (C, N, padded)
         by_copy[:, :, width] = 1.0
@@ -269,12 +277,17 @@ class _Rows:
     """Memory for (C, B, width) numbers, a 1 behind each row, and views of it by copy."""
 
     def __init__(self, like: Tensor, copies: int, batch: int, width: int) -> None:
-        padded = -(-(width + 1) // 16) * 16  # every row begins at a multiple of 64 bytes
+        padded = _padded(width)
         self.whole = like.new_zeros(copies, batch, padded)
         self.whole[:, :, width] = 1.0
         self.values = list(self.whole[:, :, :width])
         self.and_one = list(self.whole[:, :, : width + 1])
         self.transposed = list(self.whole[:, :, : width + 1].mT)
+
+
+def _padded(width: int) -> int:
+    """Numbers in a row of this width and a 1, so that every row begins at a multiple of 64 bytes."""
+    return -(-(width + 1) // 16) * 16
 
 
 def _products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor]) -> None:
@@ -283,4 +296,4 @@ def _products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Ten
 
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input  # gradient where ReLU let through, else 0
-_statistics = torch.ops.aten.batch_norm_update_stats.out  # mean and biased variance; fast on contiguous rows only
+_statistics = torch.ops.aten.batch_norm_update_stats.out  # biased variance, unbiased running one; wants whole rows
