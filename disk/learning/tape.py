@@ -175,7 +175,7 @@ class BatchNormTape:
         self._copies, self._rows = len(first), 2 * batch
         self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
         self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
-        self._deltas = [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
+        self._deltas = [self._room_for_deltas(first, i) for i in range(1, len(mlp.widths))]
         self._output = first.new_empty(self._copies, self._rows, last.shape[2])
         self._outputs = [*(x.values for x in self._inputs[1:]), list(self._output)]
         self._places: dict[tuple[int, ...], list[Tensor]] = {}
@@ -189,6 +189,12 @@ class BatchNormTape:
             list(zip(gradients.biases[i], folded.network.weights[i].mT, by_shift[:, None], strict=True))
             for i, by_shift in enumerate(self._by_shifts)
         ]
+
+    def _room_for_deltas(self, like: Tensor, i: int) -> _Beside:
+        """The next layer's input where it fits: its gradient needs it no more, and it is still in the cache."""
+        width, later = self._inputs[i].width, self._inputs[i + 1 :]
+        fits = later and later[0].width == width
+        return later[0] if fits else _Beside(like, self._copies, self._rows, width)
 
     def forward(self, first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Two lots of inputs (B, …) through one pass → values (C, B, out) of each. Moves the running statistics."""
@@ -260,7 +266,7 @@ class _Beside:
 
     def __init__(self, like: Tensor, copies: int, rows: int, width: int) -> None:
         padded = _padded(width)
-        self.whole = like.new_zeros(rows, copies * padded)
+        self.width, self.whole = width, like.new_zeros(rows, copies * padded)
         by_copy = self.whole.view(rows, copies, padded).transpose(0, 1)  # (C, N, padded)
         by_copy[:, :, width] = 1.0
         self.values = list(by_copy[:, :, :width])
@@ -269,6 +275,7 @@ class _Beside:
         self.transposed = list(by_copy[:, :, : width + 1].mT)
         self.first_half = list(by_copy[:, : rows // 2, : width + 1].mT)
         vectors = like.new_zeros(4, copies, padded)
+        vectors[2, :, width] = 1.0  # constant + linear · 1 is 1
         self.mean, self.variance, self.constant, self.linear = vectors.view(4, -1)
         self.mean_of, self.variance_of, self.constant_of, self.linear_of = vectors[:, :, :width]  # (C, width)
 
