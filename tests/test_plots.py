@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from disk.config import MeasureJob
 from disk.evaluation import metrics
 from disk.figures import bars as plots_bars
 from disk.figures import style as plots_common
@@ -153,6 +154,16 @@ def test_bars_name_methods_seeds_and_values(tmp_path: Path) -> None:
     fewer = metrics.summarise(runs[1:]).iloc[0]["mean"]
     assert f"{fewer:.3g}" in bars(tmp_path / "four.svg", runs[1:]), "four seeds have a mean, and no interval"
     assert not any("paper" in word for word in words)  # it has no point robot
+
+
+def test_movers_that_can_be_told_apart_stand_beside_the_distances(tmp_path: Path, captured: Captured) -> None:
+    runs = [
+        ("disk", seed, metrics.measure(fan(4), MeasureJob(moves=0.1)).assign(condition="nominal")) for seed in range(2)
+    ]
+    words = bars(tmp_path / "h.svg", runs)
+    assert {"distinct movers", "skills", "metres", "mean isolation"} <= set(words)
+    assert [axes.get_title() for axes in captured().axes][2] == "distinct movers"
+    assert captured().axes[2].patches[0].get_width() == pytest.approx(4)
 
 
 def test_seeds_are_dots(tmp_path: Path, captured: Captured) -> None:

@@ -121,9 +121,10 @@ def coverage(rollouts: pd.DataFrame) -> int:
 
 def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
     """The skills that end farther than `moves` from their start, on average over episodes; of what `ends` returns."""
-    apart = points.assign(away=np.hypot(points["x"] - points["start_x"], points["y"] - points["start_y"]))
-    away = apart.groupby("skill")["away"].mean()
-    return np.asarray(away.index[away > moves])
+    moved = points[["x", "y"]].to_numpy() - points[["start_x", "start_y"]].to_numpy()
+    away = pd.Series(np.linalg.norm(moved, axis=1)).groupby(points["skill"].to_numpy()).mean()
+    found: np.ndarray = away.index[away > moves].to_numpy()
+    return found
 
 
 def distinct(end: np.ndarray, label: np.ndarray, episode: np.ndarray) -> float:

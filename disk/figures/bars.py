@@ -19,9 +19,12 @@ from disk.evaluation.metrics import PAPER_HAUSDORFF, Run, summarise
 from disk.figures.style import INK, NOMINAL, QUIET, method_name, nothing, number, save, seeds_of, style
 
 DISTANCES = {"hausdorff": "mean Hausdorff distance", "isolation": "mean isolation"}
+COUNTED = {"distinct": "distinct movers"}
 ABLATED = {
     "hausdorff": "mean Hausdorff distance (m), higher is better",
     "isolation": "mean isolation (m), higher is better",
+    "movers": "movers, higher is better",
+    "distinct": "distinct movers, higher is better",
     "coverage": "coverage (unit bins), higher is better",
     "consistency": "normalised variance, lower is better",
 }
@@ -37,29 +40,34 @@ def hausdorff(hausdorff_table: pd.DataFrame, summary: pd.DataFrame, out: Path, *
     """How far apart each method's skills end: bars of the mean with its interval, the seeds as dots.
 
     One row of panels a condition (snapshots taken during training are left out). Isolation stands beside the
-    Hausdorff distance, which one far skill is enough to raise. The paper's values, where it has any for this
-    world, are marks of their own: they come from longer training.
+    Hausdorff distance, which one far skill is enough to raise, and the number of movers that can be told apart, where
+    they are counted. The paper's values, where it has any for this world, are marks of their own: they come from longer
+    training.
     """
     methods = list(dict.fromkeys([*summary["method"], *hausdorff_table["method"]]))
     conditions = dict.fromkeys([*summary["condition"], *hausdorff_table["condition"]])
     final = [condition for condition in conditions if "@" not in condition] or [*conditions] or [NOMINAL]
     with style():
-        figure = Figure(figsize=(8.6, (0.55 + 0.4 * max(1, len(methods))) * len(final) + 1.1), layout="constrained")
-        grid = figure.subplots(len(final), 2, squeeze=False, sharex="col", sharey="row")
+        shown = DISTANCES | {metric: label for metric, label in COUNTED.items() if (summary["metric"] == metric).any()}
+        size = (2.2 + 3.2 * len(shown), (0.55 + 0.4 * max(1, len(methods))) * len(final) + 1.1)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(final), len(shown), squeeze=False, sharex="col", sharey="row")
         figure.suptitle(f"{env}: how far apart skills end")
         for row, condition in zip(grid, final, strict=True):
             runs = hausdorff_table[hausdorff_table["condition"] == condition]
-            for axes, (metric, label) in zip(row, DISTANCES.items(), strict=True):
+            for axes, (metric, label) in zip(row, shown.items(), strict=True):
                 chosen = summary[(summary["condition"] == condition) & (summary["metric"] == metric)]
                 bars = {bar.method: bar for bar in chosen.itertuples()}
-                _bars(axes, methods, bars, runs.groupby(["method", "seed"])[metric].mean().reset_index())
+                # The table of skills knows nothing of what is counted for a run as a whole.
+                seeds = runs if metric in runs else pd.DataFrame(columns=["method", "seed", metric])
+                _bars(axes, methods, bars, seeds.groupby(["method", "seed"])[metric].mean().reset_index())
                 axes.set_title(label if len(final) == 1 else f"{label}, {condition}")
                 if metric == "hausdorff":
                     _method_axis(axes, methods, bars)
                     if condition == NOMINAL:
                         _paper(axes, methods, env)
-        for axes in grid[-1]:
-            axes.set(xlim=(0, None), xlabel="metres")
+        for axes, metric in zip(grid[-1], shown, strict=True):
+            axes.set(xlim=(0, None), xlabel="skills" if metric in COUNTED else "metres")
         for axes in grid.flat:
             axes.tick_params(axis="y", length=0)
         _marks(figure, paper=NOMINAL in final and bool(PAPER_HAUSDORFF.get(env, {}).keys() & set(methods)))
@@ -124,7 +132,7 @@ def _marks(figure: Figure, *, paper: bool, whole: bool = False) -> None:
 
 
 def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> None:
-    """DISk and its variants in one condition: bars of four measures, with DISk itself as a line through them."""
+    """DISk and its variants in one condition: bars of each measure, with DISk itself as a line through them."""
     ours = [(method, seed, frame[frame["condition"] == condition]) for method, seed, frame in runs]
     summary = summarise(ours)
     values = [
@@ -134,11 +142,13 @@ def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> No
     of_runs = pd.concat(values) if values else pd.DataFrame(columns=["metric", "value", "method", "seed"])
     methods = sorted(dict.fromkeys(method for method, _, _ in ours), key=lambda method: method != OURS)
     with style():
-        figure = Figure(figsize=(9.2, (0.55 + 0.4 * max(1, len(methods))) * 2 + 1.1), layout="constrained")
-        grid = figure.subplots(2, 2, squeeze=False, sharey=True)
+        shown = {metric: label for metric, label in ABLATED.items() if (summary["metric"] == metric).any()} or ABLATED
+        rows = -(-len(shown) // 2)
+        figure = Figure(figsize=(9.2, (0.55 + 0.4 * max(1, len(methods))) * rows + 1.1), layout="constrained")
+        grid = figure.subplots(rows, 2, squeeze=False, sharey=True)
         world = "" if condition == NOMINAL else f", {condition.replace('_', ' ')}"
         figure.suptitle(f"{env}: DISk and what becomes of it when a part is changed{world}")
-        for axes, (metric, label) in zip(grid.flat, ABLATED.items(), strict=True):
+        for axes, (metric, label) in zip(grid.flat, shown.items(), strict=False):
             chosen = summary[summary["metric"] == metric]
             bars: dict[Any, Any] = {bar.method: bar for bar in chosen.itertuples()}
             own = of_runs[of_runs["metric"] == metric]
