@@ -19,6 +19,7 @@ from conftest import once, run_python
 from disk.errors import TrackingError
 from disk.storage.files import save_json, save_tensors, save_text
 from disk.tracking.mirror import Sidecar, follow, mirror, resolve_uri
+from disk.tracking.read import read_run
 
 DEAD = "http://127.0.0.1:9"
 HEADER = "time/total_timesteps,time/time_elapsed,time/fps,reward/mean,train/critic_loss"
@@ -122,6 +123,16 @@ def test_environment_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trainer_imports_no_mlflow() -> None:
     code = "import disk.tracking.mirror, sys; sys.exit('mlflow' in sys.modules or 'torch' in sys.modules)"
     assert run_python(code).wait() == 0
+
+
+def test_measures_of_a_run_as_a_whole_have_the_names_of_the_others(root: Path) -> None:
+    run = write_run(root / "point" / "disk" / "seed0", 2)
+    with (run / "metrics.csv").open("a") as file:
+        file.write("nominal,-1,movers,2\nnominal,-1,distinct,1.5\nnominal,-1,goal_distance,0.25\n")
+    results = read_run(run).results
+    measures = ("movers", "distinct", "goal_distance")
+    assert [results[f"eval/{measure}"] for measure in measures] == [{2000: 2.0}, {2000: 1.5}, {2000: 0.25}]
+    assert not {f"by_skill/{measure}" for measure in measures} & set(results)
 
 
 def test_a_run_is_shown_whole(root: Path, uri: str) -> None:

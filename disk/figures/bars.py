@@ -64,13 +64,12 @@ def hausdorff(hausdorff_table: pd.DataFrame, summary: pd.DataFrame, out: Path, *
                 axes.set_title(label if len(final) == 1 else f"{label}, {condition}")
                 if metric == "hausdorff":
                     _method_axis(axes, methods, bars)
-                    if condition == NOMINAL:
-                        _paper(axes, methods, env)
+                    _paper(axes, methods, env)
         for axes, metric in zip(grid[-1], shown, strict=True):
             axes.set(xlim=(0, None), xlabel="skills" if metric in COUNTED else "metres")
         for axes in grid.flat:
             axes.tick_params(axis="y", length=0)
-        _marks(figure, paper=NOMINAL in final and bool(PAPER_HAUSDORFF.get(env, {}).keys() & set(methods)))
+        _marks(figure, paper=bool(PAPER_HAUSDORFF.get(env, {}).keys() & set(methods)))
         save(figure, out)
 
 
