@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -214,6 +215,14 @@ def test_without_slurm_a_dry_run_plans_and_a_real_one_says_what_is_missing(tmp_p
     code, output = snakemake("-n", "results/ant_broken/hausdorff.csv")
     assert code == 0, output
     assert "train_skill            60" in output
+    code, output = snakemake("-n", "results/ant/downstream.csv")
+    assert code == 0, output
+    asked: dict[str, set[int]] = {}
+    for block in output.split("\nrule ")[1:]:
+        if found := re.search(r"runtime=(\d+)", block):
+            asked.setdefault(block.split(":")[0], set()).add(int(found[1]))
+    assert min(asked["train_flat"]) > 480, "hours: the profile's 60 minutes are for rollouts and figures"
+    assert 60 < min(asked["train_hierarchy"]) < 240
     code, output = snakemake("results/ant/disk/seed0/skill00/policy.safetensors")
     assert code != 0
     assert [line for line in output.splitlines() if "no sbatch here" in line] == [
