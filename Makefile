@@ -23,6 +23,7 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@$(BIN)/python -m disk live --fetch || echo "Galleries will be without live pages (docs/live.md); nothing else needs npm."
 	@rm -f $(VENV)/.installed-* && touch $@
 
 quickstart: setup  ## skills of the point robot: train, measure, draw; minutes

@@ -29,6 +29,7 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/hierarchy.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/videos.smk"
+include: "workflow/rules/live.smk"
 
 
 rule all:

@@ -345,8 +345,13 @@ def _play(arguments: argparse.Namespace) -> None:
 def _gallery(arguments: argparse.Namespace) -> None:
     from disk.config import load
     from disk.show.gallery import build_from_results
+    from disk.show.live import build_beside_gallery, first_seeds
 
-    print(build_from_results(load(*arguments.configfile), arguments.results))
+    config = load(*arguments.configfile)
+    print(build_from_results(config, arguments.results))
+    if runs := first_seeds(arguments.results, config):
+        job = config.evaluation_job(Path(os.path.abspath(arguments.results)).name)
+        print(build_beside_gallery(runs, arguments.results / "gallery" / "live.html", job))
 
 
 def _live(arguments: argparse.Namespace) -> None:

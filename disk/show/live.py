@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from disk.config import Config, EvaluationJob
-from disk.errors import ArtefactError
+from disk.errors import ArtefactError, ConfigError
 from disk.seeds import seed_of
 from disk.sharing.publish import CARD, evaluations
 from disk.show import physics
@@ -48,13 +48,16 @@ MOST_BYTES = 8_000_000
 """Size of a page beyond which further runs are left out and named. The first run is always in it."""
 
 
-def build(runs: Sequence[Path], out: Path, config: Config | None = None) -> str:
-    """Write the live page of some runs of one environment; return a line for people."""
+def build(runs: Sequence[Path], out: Path, config: Config | None = None, job: EvaluationJob | None = None) -> str:
+    """Write the live page of some runs of one environment; return a line for people.
+
+    `job` says how they are evaluated. Without it a published run's card says so, or the configuration.
+    """
     from disk.skills import load
 
     engine = physics.load()
     first = load(runs[0])
-    job = _evaluation(runs[0], first, config)
+    job = job or _evaluation(runs[0], first, config)
     step = job.world_steps if isinstance(job.world_steps, int) else job.world_steps[0]
     starts = [seed_of("evaluation", job.seed, episode) for episode in range(STARTS)]
     about = describe(job.world, step, starts)
@@ -108,6 +111,27 @@ def pages(runs: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
 def _page_name(run: Path) -> str:
     """`ant` for pretrained/ant, `ant_disk_seed0` for results/ant/disk/seed0."""
     return "_".join(run.parts[-3:]) if re.fullmatch(r"seed\d+", run.name) else run.stem
+
+
+def build_beside_gallery(runs: Sequence[Path], out: Path, job: EvaluationJob) -> str:
+    """The live page that an environment's gallery links to; where there can be none, a page that says why."""
+    try:
+        return build(runs, out, job=job)
+    except (ArtefactError, ConfigError) as error:
+        return build_missing(out, str(error))
+
+
+def first_seeds(results: Path, config: Config) -> list[Path]:
+    """The first seed of each known method in an environment's results, in the configuration's order."""
+    from disk.skills import FILE
+
+    runs = []
+    for method in config.methods:
+        found = [
+            path.parent for path in results.glob(f"{method}/seed*/{FILE}") if re.fullmatch(r"seed\d+", path.parent.name)
+        ]
+        runs += sorted(found, key=lambda run: int(run.name.removeprefix("seed")))[:1]
+    return runs
 
 
 def build_missing(out: Path, reason: str) -> str:

@@ -107,3 +107,20 @@ def existing_videos(wildcards):
     root = Path(config.get("pathvars", {}).get("results", "results"), wildcards.env)
     videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
     return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
+
+
+def live_rollouts(wildcards):
+    """Rollouts, in the first condition, of the first seed of each method in which something is learned, or of any."""
+    env, condition = wildcards.env, conditions_of(wildcards.env)[0]
+    first = disk.figures.catalogue.first_runs(CONFIG, env) or dict(runs_of(env)[:1])
+    return [
+        f"<results>/{env}/{method}/seed{seed}/rollouts/{condition}.parquet"
+        for method, seed in first.items()
+    ]
+
+
+def physics_for_browsers():
+    """The version that pages carry, or that there is none: pages are made again when that changes."""
+    from disk.show import physics
+
+    return physics.VERSION if physics.available() else "none"

@@ -65,6 +65,10 @@ rule videos:
 
 
 rule galleries:
-    """The gallery of every environment in the runs."""
+    """The gallery of every environment in the runs, and its page in which skills run."""
     input:
-        collect("<results>/{env}/gallery/index.html", env=environments()),
+        collect(
+            "<results>/{env}/gallery/{page}.html",
+            env=environments(),
+            page=["index", "live"],
+        ),

@@ -98,6 +98,7 @@ export class App {
     this.write();
     this.panel.show();
     this.panel.tick();
+    this.wake();
   }
 
   applyWorld() {
@@ -196,6 +197,7 @@ export class App {
   }
 
   changed() {
+    this.wake();
     this.applyWorld();
     this.write();
     this.panel.show();
@@ -389,11 +391,16 @@ export class App {
       const elapsed = Math.min(0.5, Math.max(0, (now - last) / 1000));
       last = now;
       if (!this.state.paused) this.pass(elapsed * 2 ** this.state.speed);
-      this.draw(elapsed);
-      this.measure(elapsed);
+      if (!this.state.paused || now < this.awake) this.draw(elapsed); // a still picture costs nothing
+      this.measure();
       requestAnimationFrame(frame);
     };
     requestAnimationFrame(frame);
+  }
+
+  /** Something was done: draw for a while, even if time stands still. */
+  wake() {
+    this.awake = performance.now() + 1500;
   }
 
   pass(seconds) {
@@ -412,14 +419,14 @@ export class App {
   }
 
   /** Once a second: frames, simulated seconds, and how fast physics alone would be. */
-  measure(elapsed) {
+  measure() {
     const { rate } = this;
     rate.frames++;
     const passed = (performance.now() - rate.since) / 1000;
     if (passed < 1) return;
     const most = rate.busy > 0 ? (1000 * rate.simulated) / rate.busy : 0;
     this.report = { frames: rate.frames / passed, simulated: rate.simulated / passed, most, robots: this.actors.length };
-    if (this.scene) this.adapt(this.report.frames);
+    if (this.scene && !this.state.paused) this.adapt(this.report.frames);
     this.rate = { frames: 0, simulated: 0, busy: 0, since: performance.now() };
     this.panel.tick();
     if (this.state.mode === 'work') this.panel.show();
@@ -522,6 +529,7 @@ export class App {
     this.zoomed = 1;
     this.wish = null;
     this.jump = true;
+    this.wake();
   }
 
   /** Keep what moves in the part of the canvas that panels leave free. */
@@ -572,10 +580,14 @@ export class App {
   }
 
   zoom(factor) {
+    this.wake();
     this.zoomed = Math.min(8, Math.max(0.2, this.zoomed * factor));
   }
 
   listen() {
+    for (const event of ['pointerdown', 'pointermove', 'wheel', 'keydown', 'input', 'click', 'resize', 'hashchange']) {
+      addEventListener(event, () => this.wake(), { capture: true, passive: true });
+    }
     addEventListener('hashchange', () => {
       this.read();
       this.populate();

@@ -1,0 +1,13 @@
+rule live:
+    """A page in which skills run in the browser, the first seed of each method; without MuJoCo for browsers it says so."""
+    input:
+        live_rollouts,
+    output:
+        "<results>/{env}/gallery/live.html",
+    log:
+        "<logs>/{env}/live.log",
+    params:
+        job=evaluation_job,
+        physics=lambda wildcards: physics_for_browsers(),
+    shell:
+        "python workflow/scripts/live.py {params.job:q} {output:q} {input:q} > {log:q} 2>&1"
