@@ -123,12 +123,12 @@ def build_beside_gallery(runs: Sequence[Path], out: Path, job: EvaluationJob) ->
 
 def first_seeds(results: Path, config: Config) -> list[Path]:
     """The first seed of each known method in an environment's results, in the configuration's order."""
-    from disk.skills import FILE
+    from disk.storage.layout import RUN_NAME, SKILLS
 
     runs = []
     for method in config.methods:
         found = [
-            path.parent for path in results.glob(f"{method}/seed*/{FILE}") if re.fullmatch(r"seed\d+", path.parent.name)
+            path.parent for path in results.glob(f"{method}/seed*/{SKILLS}") if RUN_NAME.fullmatch(path.parent.name)
         ]
         runs += sorted(found, key=lambda run: int(run.name.removeprefix("seed")))[:1]
     return runs
