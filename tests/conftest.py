@@ -28,8 +28,9 @@ from disk import config as configuration
 from disk.config import Config, Runtime
 from disk.envs.point import PointEnv
 from disk.evaluation.run import evaluate_run
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.learning.run import learn_skill, train_run
+from disk.storage.replay import Columns
 
 torch.set_num_threads(1)
 os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not

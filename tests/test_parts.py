@@ -22,11 +22,12 @@ from disk.errors import ConfigError
 from disk.learning.build import skill_parts
 from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
 from disk.learning.objectives.incremental import ANNEALING
-from disk.learning.replay import Batch, Columns, Replay, inherit, save_shard
+from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.run import learn_skill
 from disk.resources import START_SECONDS, expected_mb, expected_seconds, size_of
 from disk.storage.files import load_tensors
 from disk.storage.manifest import identity
+from disk.storage.replay import Columns, save_shard
 
 RUNNING = {"normaliser": "running", "normaliser_window": 4}
 # BUF is at the origin and 𝒯 at (10, 0): of a state (x, 0), r_c is x and r_d is 10 - x.

@@ -25,13 +25,14 @@ from disk.learning.objectives.diayn import DiaynObjective
 from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
 from disk.learning.objectives.metra import MetraObjective
 from disk.learning.objectives.parallel import ParallelObjective
-from disk.learning.replay import Batch, Columns, Replay, inherit
+from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills, bundle, gather, load, shown
 from disk.storage.layout import POLICY, REPLAY
 from disk.storage.manifest import read_stats
+from disk.storage.replay import Columns
 
 
 @dataclass

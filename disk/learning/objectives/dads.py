@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from disk.config import Dads
 from disk.learning.objectives.learned import Learned
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.networks import MLP
+from disk.storage.replay import Columns
 
 EPSILON = 1e-3
 """Added to the variance of Δ when it is normalised: the official implementation's, which is TensorFlow's."""

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from disk.config import Diayn
 from disk.learning.objectives.learned import Learned
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.networks import MLP
+from disk.storage.replay import Columns
 
 
 class DiaynObjective:

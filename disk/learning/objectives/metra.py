@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from disk.config import Metra
 from disk.learning.objectives.learned import Learned
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.networks import MLP
+from disk.storage.replay import Columns
 
 
 class MetraObjective:
