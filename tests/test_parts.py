@@ -437,6 +437,15 @@ def test_a_duplicate_is_tried_again_once_if_its_least_is_left():
     assert not other.again(400), "no duplicate"
 
 
+def test_beyond_its_steps_a_duplicate_is_tried_again_rather_than_given_time():
+    """It gets farther, by a tenth in a window, but is a duplicate still."""
+    found = spending(lambda step: (1.0, 0.1 * 1.001**step), 1700, [2.0])
+    assert (lived(found), found.ended) == (1000, "stalled")
+    assert found.again(1000)
+    without = spending(lambda step: (1.0, 0.1 * 1.001**step), 1300, [2.0])
+    assert (lived(without), without.ended) == (1300, "cap"), "300 steps are too few for another attempt"
+
+
 def test_spending_goes_on_the_same_after_a_resume():
     def curve(step: int) -> tuple[float, float]:
         return 1.0 + math.sin(step), 0.01 * (1.0 + step % 7)
