@@ -505,13 +505,14 @@ export class App {
       const at = 3 * body, geom = this.world.model.body_geomadr[body];
       return [this.world.own.bodies[at], this.world.own.bodies[at + 1], this.world.model.geom_size[3 * geom]];
     });
+    const working = this.state.mode === 'work'; // then it is about the goal, not about what skills do elsewhere
     const skills = this.run.native.map(({ paths }, skill) => {
       const actor = this.actors.find((each) => each.skill === skill);
-      const native = paths.map((path) => path.flatMap((_, i) => (i % 2 ? [] : [[path[i], path[i + 1]]])));
-      const path = this.state.mode === 'work' && actor ? actor.points : this.memory.get(skill) ?? [];
+      const native = working ? [] : paths.map((path) => path.flatMap((_, i) => (i % 2 ? [] : [[path[i], path[i + 1]]])));
+      const path = working ? (actor?.points ?? []) : this.memory.get(skill) ?? [];
       return { colour: this.colourOf(skill), native, path, shown: Boolean(actor), place: actor ? this.planar(actor) : null };
     });
-    const goal = this.state.mode === 'work' ? this.state.goal : null;
+    const goal = working ? this.state.goal : null;
     const ahead = goal ? (this.lastPaths ?? []).map((path, lane) => ({ path, lane, colour: this.colourOf(lane) })) : [];
     this.map.draw({ skills, blocks, goal, ahead });
   }
