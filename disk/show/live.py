@@ -24,7 +24,8 @@ import numpy as np
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError, ConfigError
 from disk.seeds import seed_of
-from disk.sharing.publish import CARD, evaluations
+from disk.sharing.card import CARD
+from disk.sharing.publish import evaluations
 from disk.show import physics
 from disk.show.world import describe
 from disk.storage.files import load_json, load_tensors, save_text
