@@ -130,10 +130,6 @@ def method_name(method: str) -> str:
     return f"{NAMES.get(family, family)} {variant.replace('_', ' ')}".strip()
 
 
-def family_of(method: str) -> str:
-    return method.partition("_")[0]
-
-
 def method_colour(method: str) -> str:
     """Return the colour of a method. A method without an entry gets a dark colour that depends on its name alone."""
     if method in METHOD_COLOURS:
