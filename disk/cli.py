@@ -305,7 +305,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     elif (arguments.run / CARD).exists():
         print(check(arguments.run, arguments.threads))
     else:
-        from disk.figures.draw import draw_run
+        from disk.figures.trajectories import draw_run
 
         config = load(*arguments.configfile)
         print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
