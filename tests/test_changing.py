@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -13,9 +12,11 @@ from disk import config
 from disk.config import Environment, UsableJob
 from disk.errors import ConfigError
 from disk.evaluation.forgetting import draw_worlds, forgetting_table, measure_usable, usable_table
+from disk.evaluation.tables import save_rollouts
 from disk.figures import worlds as plots_worlds
 from disk.networks import Actor
 from disk.skills import Skills
+from disk.storage.files import save_stats
 
 CONFIG = config.load()
 MILLION = 1_000_000
@@ -37,7 +38,7 @@ def metrics_csv(run: Path, conditions: dict[str, dict[int, float]], steps: int, 
     ]
     run.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / name, index=False)
-    (run / "stats.json").write_text(json.dumps({"steps": steps}))
+    save_stats(run / "stats.json", {"steps": steps})
     return run / name
 
 
@@ -102,7 +103,7 @@ def rollouts(path: Path, skills: int) -> Path:
         [(skill, 0, step, float(step), 0.0, 1.0, 0.0) for skill in range(skills) for step in range(3)],
         columns=["skill", "episode", "step", "x", "y", "vx", "vy"],
     )
-    frame.to_parquet(path)
+    save_rollouts(frame, path)
     return path
 
 

@@ -11,6 +11,7 @@ from conftest import tiny_config
 from test_plots import fan, texts
 
 from disk import config
+from disk.evaluation.tables import save_rollouts
 from disk.figures import catalogue as figures
 from disk.figures import draw as drawing
 from disk.storage.provenance import code_hash
@@ -76,8 +77,7 @@ def test_the_list_of_runs_names_those_made_by_other_code(tmp_path: Path) -> None
 
 
 def save(path: Path, frame: pd.DataFrame) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(path)
+    save_rollouts(frame, path)
     return path
 
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from disk.evaluation.metrics import PAPER_HAUSDORFF, Run, summarise
+from disk.evaluation.metrics import PAPER_HAUSDORFF, MeasuredRun, summarise
 from disk.figures.style import INK, NOMINAL, QUIET, method_name, nothing, number, save, seeds_of, style
 
 DISTANCES = {"hausdorff": "mean Hausdorff distance", "isolation": "mean isolation"}
@@ -130,7 +130,7 @@ def _marks(figure: Figure, *, paper: bool, whole: bool = False) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
-def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> None:
+def ablations(runs: Sequence[MeasuredRun], out: Path, *, env: str, condition: str) -> None:
     """DISk and its variants in one condition: bars of each measure, with DISk itself as a line through them."""
     ours = [(method, seed, frame[frame["condition"] == condition]) for method, seed, frame in runs]
     summary = summarise(ours)

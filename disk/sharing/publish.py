@@ -15,7 +15,7 @@ import yaml
 
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
-from disk.evaluation.metrics import METRICS
+from disk.evaluation.metrics import SKILL_METRICS
 from disk.evaluation.run import roll_out
 from disk.sharing.card import card
 from disk.skills import Skills, load
@@ -27,7 +27,7 @@ SETS = 5
 """Sets of starts that published skills are measured with."""
 SLACK = 0.25
 """Share of a value by which another machine may miss the card's range: chaotic robots amplify how it rounds."""
-SHOWN = (*METRICS, "coverage")
+SHOWN = (*SKILL_METRICS, "coverage")
 
 
 @dataclass(frozen=True)
