@@ -305,7 +305,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     elif (arguments.run / CARD).exists():
         print(check(arguments.run, arguments.threads))
     else:
-        from disk.figures.draw import draw_run
+        from disk.figures.trajectories import draw_run
 
         config = load(*arguments.configfile)
         print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
@@ -349,9 +349,9 @@ def _gallery(arguments: argparse.Namespace) -> None:
 
     config = load(*arguments.configfile)
     print(build_from_results(config, arguments.results))
-    if runs := first_seeds(arguments.results, config):
-        job = config.evaluation_job(Path(os.path.abspath(arguments.results)).name)
-        print(build_beside_gallery(runs, arguments.results / "gallery" / "live.html", job))
+    job = config.evaluation_job(Path(os.path.abspath(arguments.results)).name)
+    page = arguments.results / "gallery" / "live.html"
+    print(build_beside_gallery(first_seeds(arguments.results, config), page, job))
 
 
 def _live(arguments: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from disk.config import HierarchyJob, JointJob, Runtime, SkillJob
 from disk.config.environments import World
-from disk.config.settings import Dads, Diayn, Measured, Metra, Sac
+from disk.config.settings import Measured, Sac
 
 MEMORY_MARGIN = 1.6
 """What is asked for over what is expected. Two Snakemakes that SLURM counts too, about 100 MB each, have room in it."""
@@ -148,10 +148,11 @@ def _sac(job: Job) -> Sac:
 def _model_seconds(job: Job, size: Size) -> float:
     """An update of what an objective learns, and its reward."""
     settings = None if isinstance(job, HierarchyJob) else job.objective
-    if not isinstance(settings, Diayn | Dads | Metra):
+    hidden = getattr(settings, "hidden", None)
+    if hidden is None:
         return 0.0  # the nearest neighbours are in UPDATE_SECONDS
-    products = _products([size.observation, *settings.hidden, _latents(job) + 1])
-    return 0.67 * PRODUCT_SECONDS * _sac(job).batch_size * products * (1 + isinstance(settings, Metra))
+    products = _products([size.observation, *hidden, _latents(job) + 1])
+    return 0.67 * PRODUCT_SECONDS * _sac(job).batch_size * products * (1 + hasattr(settings, "dual"))
 
 
 def _latents(job: Job) -> int:

@@ -7,7 +7,7 @@ snapshot at the end of the last phase that showed the same world.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +15,12 @@ from disk.config import Environment, EvaluationJob, UsableJob
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.run import read_runs, roll_out
-from disk.evaluation.tables import read_rollouts, save_csv
+from disk.evaluation.tables import save_csv
 from disk.storage.files import load_stats
 from disk.storage.layout import STATS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from disk.figures.worlds import Panel
-
-MOST_PANELS = 5
-"""Moments of a world that a figure shows."""
 
 
 def measure_after_training(
@@ -138,29 +133,3 @@ def usable_table(usable: Sequence[Path]) -> pd.DataFrame:
     frames = [frame.assign(method=method, seed=seed) for method, seed, frame in read_runs(usable)]
     columns = ["method", "seed", "step", "condition", "movers", "distinct"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-
-
-def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:
-    """The world from above at several moments, with a run's skills in it.
-
-    `rollouts` holds a run's files by condition. Where the skills were evaluated in the worlds they were trained
-    in, the moments are ends of trainings, each with the skills learned until then; otherwise the conditions.
-    """
-    from disk.figures import worlds as plots_worlds
-
-    frames = {condition: read_rollouts(path) for condition, path in rollouts.items()}
-    panels = list(_panels(environment, frames))
-    plots_worlds.worlds(environment.world(), panels, out, title=title, drawn=drawn)
-
-
-def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Iterator[Panel]:
-    count = min(MOST_PANELS - len(environment.conditions) + 1, environment.skills)
-    for condition, step in environment.moments.items():
-        if step == "trained":
-            for panel in range(1, count + 1):
-                skills, frame = environment.skills * panel // count, frames[condition]
-                name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
-                yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
-    steps = {condition: step for condition, step in environment.moments.items() if step != "trained"}
-    for condition, step in sorted(steps.items(), key=lambda item: item[1]):
-        yield condition.replace("_", " "), step, frames[condition]

@@ -33,7 +33,7 @@ def refuse_strangers(path: Path, meta: Mapping[str, Any]) -> None:
 
 def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
-    from disk.learning.progress import to_blame
+    from disk.errors import to_blame
     from disk.skills import load
     from disk.storage.manifest import as_recorded
 

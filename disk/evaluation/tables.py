@@ -10,12 +10,12 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disk.errors import ArtefactError
-from disk.storage.files import checksum, save_text, sweep, whole
+from disk.storage.files import checksum, load_json, save_text, sweep, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,3 +98,38 @@ def check(path: Path) -> None:
         if (found := checksum(there)) != expected:
             what = "is damaged" if name == path.name else f"was made from another {there}"
             raise ArtefactError(f"{path}: {what}: checksum {found}, expected {expected}. {AGAIN}")
+
+
+def runs_table(stats: Sequence[Path]) -> pd.DataFrame:
+    """Return one row for each run: steps, minutes, commit and code, from the stats.json of its trainings.
+
+    `todays_code` compares the code that trained the run with the code that calls this function.
+    """
+    import pandas as pd
+
+    from disk.storage.layout import Run
+    from disk.storage.provenance import code_hash
+
+    today = code_hash()
+    runs: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for path in stats:
+        run = Run.of(path)
+        runs.setdefault((run.method, run.seed), []).append(load_json(path))
+    rows = []
+    for (method, seed), parts in runs.items():
+        codes = sorted({str(part.get("code_hash")) for part in parts})
+        commits = sorted({str(part.get("commit"))[:10] for part in parts})
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "trainings": len(parts),
+                "steps": sum(int(str(part.get("steps") or 0)) for part in parts),
+                "collected_steps": sum(int(str(part.get("collected_steps") or 0)) for part in parts),
+                "minutes": round(sum(float(str(part.get("seconds") or 0)) for part in parts) / 60, 2),
+                "commit": " ".join(commits),
+                "code": " ".join(codes),
+                "todays_code": "yes" if codes == [today] else "no",
+            }
+        )
+    return pd.DataFrame(rows)

@@ -17,7 +17,6 @@ from disk.evaluation.rollout import visits
 from disk.learning.convergence import Spending, is_duplicate
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
-from disk.learning.replay import save_shard
 from disk.networks import Actor
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills
@@ -25,6 +24,7 @@ from disk.storage.files import checksum, save_stats, save_text, whole
 from disk.storage.layout import CURVE, POLICY, REPLAY, SKILLS, STATS, VISITS
 from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
 from disk.storage.provenance import code_hash, commit
+from disk.storage.replay import save_shard
 
 if TYPE_CHECKING:
     from disk.learning.build import Parts

@@ -12,26 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from disk.config import Dads, Diayn, Incremental, JointJob, Metra, ObjectiveSettings, Sac, SkillJob
+from disk.config import Incremental, JointJob, Sac, SkillJob
+from disk.config.objectives import name_of
 from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
 from disk.learning.artefacts import describe, read_visits
 from disk.learning.convergence import Settling, Spending, cap_of
 from disk.learning.normaliser import Normaliser, prepare
 from disk.learning.normaliser import read as read_normaliser
-from disk.learning.objectives import Objective
-from disk.learning.objectives.dads import DadsObjective
+from disk.learning.objectives import Objective, Setting, kinds
 from disk.learning.objectives.diayn import DiaynObjective
 from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
-from disk.learning.objectives.metra import MetraObjective
 from disk.learning.objectives.parallel import ParallelObjective
-from disk.learning.replay import Batch, Columns, Replay, inherit
+from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills, bundle, gather, load, shown
 from disk.storage.layout import POLICY, REPLAY
 from disk.storage.manifest import read_stats
+from disk.storage.replay import Columns
 
 
 @dataclass
@@ -283,18 +283,25 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
     assert job.objective is not None
     assert job.replay_capacity is not None
     env, shared, settings = make(job.world), job.policies == "shared", job.objective
-    prior, sees_position = _prior(settings, env), isinstance(settings, Metra)
-    meta = describe(env, job, _latent_size(job, prior), sees_position)
+    kind = kinds().get(name_of(settings))
+    prior = kind.prior(settings, env.sigma_size) if kind and kind.prior else None
+    meta = describe(env, job, _latent_size(job, prior), kind is not None and kind.sees_position)
     columns = Columns(
         obs=meta["observation_size"],
         action=env.action_size,
         sigma=env.sigma_size,
         label=1 if prior is None else prior.size,
-        origin=env.action_size + 1 if isinstance(settings, Dads) else 0,
+        origin=env.action_size + 1 if kind and kind.weighs_actions else 0,
     )
     policies = range(1 if shared else job.skills)
     agents = [_agent(job, columns.obs + meta["latent_size"], columns.action, policy, device) for policy in policies]
-    objective = _joint_objective(job, env, columns, agents, device)
+    seed = seed_of("objective", job.seed)
+    if isinstance(settings, Incremental):
+        generator = torch.Generator(device).manual_seed(seed)
+        objective: Objective = ParallelObjective(settings, columns.sigma, job.skills, generator, device)
+    else:
+        assert kind is not None
+        objective = kind.make(settings, Setting(job, env, columns, agents, seed, device))
     schedule = _schedule(job, prior, objective)
     latents = torch.eye(job.skills) if shared else torch.zeros(job.skills, 0)
     return Parts(
@@ -314,43 +321,14 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         prior=prior,
         snapshots=job.snapshots or [],
         normaliser=None if job.normaliser is None else prepare(job.normaliser, job.world, job.seed, meta),
-        relabel=settings.relabel if isinstance(settings, Metra) else None,
+        relabel=getattr(settings, "relabel", None),
     )
-
-
-def _prior(settings: ObjectiveSettings, env: Projected) -> Prior | None:
-    """What z is drawn from, for objectives with a continuum of skills."""
-    if isinstance(settings, Dads):
-        return Prior("cube", env.sigma_size)
-    return Prior("sphere", settings.latent_size) if isinstance(settings, Metra) else None
 
 
 def _latent_size(job: JointJob, prior: Prior | None) -> int:
     if prior is not None:
         return prior.size
     return job.skills if job.policies == "shared" else 0
-
-
-def _joint_objective(
-    job: JointJob, env: Projected, columns: Columns, agents: Sequence[SAC], device: torch.device
-) -> Objective:
-    settings, seed = job.objective, seed_of("objective", job.seed)
-    if isinstance(settings, Incremental):
-        generator = torch.Generator(device).manual_seed(seed)
-        return ParallelObjective(settings, columns.sigma, job.skills, generator, device)
-    if isinstance(settings, Dads):
-        actor = agents[0].actor
-
-        def log_prob(batch: Batch) -> Tensor:
-            return actor.log_prob(batch.given(batch.label).obs[None], batch.origin[None, :, :-1])[0, :, 0]
-
-        dt = env.dt if job.world.sigma == "velocity" else 1.0
-        return DadsObjective(settings, columns, dt, log_prob, seed, device)
-    if isinstance(settings, Metra):
-        return MetraObjective(settings, columns, seed, device)
-    if isinstance(settings, Diayn):
-        return DiaynObjective(settings, columns, job.skills, seed, device)
-    raise ValueError("this job learns nothing")
 
 
 def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Schedule:

@@ -136,18 +136,23 @@ class Spending:
         last = taken // self.window - 1
         before, now = self._mean(last - 1), self._mean(last)
         self.ended = verdict(self.config, taken, self.steps, self.cap - self.began, before, now) or ""
+        if not self.ended and taken >= self.steps and self._better_again(step):
+            self.ended = "stalled"  # steps that others have saved are for another attempt, not for a duplicate
         return bool(self.ended)
 
     def again(self, step: int) -> bool:
         """Whether to try again from other weights; if so, all but the steps that were used begins anew."""
-        left = self.cap - step
-        duplicate = is_duplicate(self.config, self.final(step)[1], self.others)
-        if not duplicate or self.attempt >= self.config.retries or left < self.config.least * self.steps:
+        if not self._better_again(step):
             return False
         self.attempt, self.began = self.attempt + 1, step
         self._sums.zero_()
         self._counts.zero_()
         return True
+
+    def _better_again(self, step: int) -> bool:
+        """Whether it is a duplicate now, with an attempt and the steps for it left."""
+        left = self.attempt < self.config.retries and self.cap - step >= self.config.least * self.steps
+        return left and is_duplicate(self.config, self.final(step)[1], self.others)
 
     def final(self, step: int) -> Terms:
         """Means over the last whole window of the attempt, or over what there is."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from disk.envs import Projected
-from disk.learning.progress import must_be_finite
+from disk.errors import must_be_finite
 from disk.seeds import seed_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +21,8 @@ from disk.errors import NotFiniteError
 from disk.storage.files import writing
 
 log = logging.getLogger("disk")
-LARGEST = float(np.finfo(np.float32).max)
 PENDING = 256
 """Updates whose metrics are kept on the device before they are looked at."""
-
-
-@contextmanager
-def to_blame(path: Path) -> Iterator[None]:
-    """Say of what a number is that is not finite."""
-    try:
-        yield
-    except NotFiniteError as error:
-        raise NotFiniteError(
-            f"{path}: {error} If the same command run again ends here too, change a setting."
-        ) from None
-
-
-def must_be_finite(what: str, values: np.ndarray, step: int) -> None:
-    if not (np.abs(values) <= LARGEST).all():  # which is false of NaN too
-        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept.")
 
 
 class Progress:

@@ -15,12 +15,11 @@ from types import FrameType
 from typing import Any
 
 from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
-from disk.errors import ArtefactError
+from disk.errors import ArtefactError, to_blame
 from disk.evaluation.run import refuse_strangers
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
 from disk.learning.build import choose_device, joint_parts, skill_parts
 from disk.learning.loop import train
-from disk.learning.progress import to_blame
 from disk.learning.training import Training
 from disk.skills import bundle
 from disk.storage.checkpoint import Checkpoint, stamp

@@ -1,10 +1,9 @@
-"""Model cards: what somebody who is handed a file of skills needs to know of it."""
+"""Model cards: the environment, method, sizes and measures of a file of skills, in Markdown."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,15 @@ from disk.storage.layout import METRICS, STATS
 if TYPE_CHECKING:
     from disk.sharing.publish import Measured
 
+CARD = "README.md"
+"""File name of a card. Model hubs expect this one."""
 USE = {
     "onnx": """\
 import numpy as np, onnxruntime
 
 session = onnxruntime.InferenceSession("{name}")
-inputs = {{"observation": obs.astype(np.float32), "skill": np.array(3)}}  # obs: (B, {size})
+skill = np.array([3])  # for all rows, or one per row: (B,), int64
+inputs = {{"observation": obs.astype(np.float32), "skill": skill}}  # obs: (B, {size})
 action = session.run(["action"], inputs)[0]""",
     "safetensors": """\
 import disk
@@ -36,26 +38,28 @@ action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
 
 
 def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured: Measured | None = None) -> str:
-    """A card in Markdown, with the front matter that model hubs read. `checked` says how the file was; `measured` is
-    what was measured of it, without which the run's own numbers are taken."""
+    """Return a card in Markdown with the front matter of model hubs.
+
+    `checked` says how the file was checked. `measured` replaces the measures in the run's metrics.csv.
+    """
     meta, world = skills.meta, skills.world
     about = _about(run)
-    low, high = meta["action_low"], meta["action_high"]
+    low, high, hashes = meta["action_low"], meta["action_high"], meta["config_hash"]
     bounds = f"[{low[0]:g}, {high[0]:g}]" if len(set(low)) == len(set(high)) == 1 else f"{low} to {high}"
     sees = f"{meta['observation_size']} numbers: the observation of `{world.id}`"
     sees += " and the position behind it" if meta.get("sees_position") else ""
     rows = {
-        "world": f"`{meta['env']}`: `{world.id}`, {json.dumps(world.kwargs) if world.kwargs else 'no options'}",
-        "how it changed over training": _evolution(world),
+        "environment": f"`{meta['env']}`: `{world.id}`, {json.dumps(world.kwargs) if world.kwargs else 'no options'}",
+        "changes during training": _evolution(world),
         "σ": _sigma(world),
-        "method": run.parent.name if about else "unknown: the run that it comes from was not there",
+        "method": run.parent.name if about else "unknown: the run was not found",
         "skills": str(len(skills)),
         "environment steps of training": about.get("steps", "unknown"),
         "networks": f"{' × '.join(map(str, meta['hidden']))} units, ReLU; {_actors(skills)}",
         "observation": sees,
         "action": f"{meta['action_size']} numbers in {bounds}, deterministic",
         "seed": str(meta["seed"]),
-        "settings": _shortened(meta["config_hash"]),
+        "settings": ", ".join([hashes] if isinstance(hashes, str) else hashes),
         "code": f"commit {about.get('commit', 'unknown')}, hash {about.get('code_hash', 'unknown')}",
         "licence": "MIT",
     }
@@ -69,8 +73,8 @@ def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured
 ---
 # {len(skills)} skills of {meta["env"]}
 
-Skills that were learned without rewards. The model takes observations and the number of a skill, from 0, and returns
-that skill's actions in the environment's own bounds.
+These skills were learned without rewards. The model takes observations and skill numbers, counted from 0. It returns
+the skills' actions in the environment's bounds.
 
 | | |
 |---|---|
@@ -91,20 +95,18 @@ that skill's actions in the environment's own bounds.
 
 
 def _about(run: Path) -> dict[str, str]:
-    """Steps and code of a run, as far as its files say."""
-    stats = []
-    for path in sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / STATS]:
-        try:
-            stats.append(load_json(path))
-        except ArtefactError:
-            return {}
+    """Return a run's training steps and code version; empty if its files are missing."""
+    try:
+        stats = [load_json(path) for path in sorted(run.glob(f"skill[0-9][0-9]/{STATS}")) or [run / STATS]]
+    except ArtefactError:
+        return {}
     known = {key: str(stats[-1][key]) for key in ("commit", "code_hash") if stats[-1].get(key)}
     return {"steps": f"{sum(int(each.get('steps') or 0) for each in stats):,}", **known}
 
 
 def _evolution(world: World) -> str:
     if world.evolution is None:
-        return "not at all"
+        return "none"
     changes = "; ".join(f"{change.what} {change.names}" for change in world.evolution.changes)
     return f"over {world.evolution.total:,} steps: {changes}"
 
@@ -118,24 +120,18 @@ def _sigma(world: World) -> str:
 
 
 def _actors(skills: Skills) -> str:
-    if skills.latent.shape[1]:
-        return f"one for all skills, which is told a latent of {skills.latent.shape[1]} numbers"
-    return "one for each skill"
-
-
-def _shortened(config_hash: str | list[str]) -> str:
-    return config_hash if isinstance(config_hash, str) else ", ".join(config_hash)
+    size = skills.latent.shape[1]
+    return f"one for all skills, with a latent of {size} numbers as input" if size else "one for each skill"
 
 
 def _measures(run: Path) -> str:
-    """Means over skills by condition, from metrics.csv."""
+    """Return a table of means over skills, by condition, from the run's metrics.csv."""
+    values: dict[tuple[str, str], list[float]] = {}
     try:
         with (run / METRICS).open(newline="") as file:
-            lines: list[Mapping[str, Any]] = list(csv.DictReader(file))
-        values: dict[tuple[str, str], list[float]] = {}
-        for line in lines:
-            values.setdefault((line["condition"], line["metric"]), []).append(float(line["value"]))
+            for line in csv.DictReader(file):
+                values.setdefault((line["condition"], line["metric"]), []).append(float(line["value"]))
     except (OSError, KeyError, ValueError):
-        return "Not measured, or the run's metrics.csv was not there."
+        return f"Not measured: the run has no readable {METRICS}."
     rows = "\n".join(f"| {c} | {m} | {fmean(each):.4g} |" for (c, m), each in values.items())
     return f"Means over the skills.\n\n| condition | metric | mean |\n|---|---|---|\n{rows}"

@@ -1,7 +1,7 @@
-"""Skills to be shipped: small files with a card that says what they do, and the check that they still do it.
+"""Publish skills as small files with a card of measures, and check published skills against their card.
 
-`publish` rounds a run's skills to 16 bits and measures the rounded ones, with several sets of starts, so that the card
-has the range that chance alone makes. `check` measures shipped skills as their card says and compares.
+`publish` rounds a run's skills to 16 bits. It measures the rounded skills with several sets of starts, so that the card
+shows how much chance matters. `check` repeats the measurement and compares it with the card.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import METRICS
 from disk.evaluation.run import roll_out
-from disk.sharing.card import card
+from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
 from disk.storage.files import save_text
 from disk.storage.layout import SKILLS
 
-CARD = "README.md"
 SETS = 5
-"""Sets of starts that published skills are measured with."""
+"""Number of sets of starts for measuring published skills."""
 SLACK = 0.25
-"""Share of a value by which another machine may miss the card's range: chaotic robots amplify how it rounds."""
+"""Share of a value by which another machine may miss the card's range: chaotic robots amplify rounding."""
 SHOWN = (*METRICS, "coverage")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of skills: for each condition its evaluation, and each metric's value by set of starts."""
+    """Measures of skills: an evaluation job per condition, and each metric's values, one per set of starts."""
 
     jobs: Mapping[str, EvaluationJob]
     values: Mapping[str, Mapping[str, list[float]]]
 
     def front_matter(self, env: str) -> dict[str, Any]:
-        """For model hubs, `model-index`; for `check`, all that it needs besides the file of skills."""
+        """Return `model-index` for model hubs, and `evaluations` for `check`."""
         metrics = [
             {"type": metric, "name": f"{metric}, {condition}", "value": _rounded(_mean(values))}
             for condition, own in self.values.items()
@@ -62,8 +61,8 @@ class Measured:
         job = next(iter(self.jobs.values()))
         sets = len(next(iter(self.values[next(iter(self.jobs))].values())))
         lines = [
-            f"Means over the skills, {job.episodes} episodes of {job.horizon} steps each; mean, and lowest to highest "
-            f"of {sets} sets of starts.",
+            f"Means over the skills, with {job.episodes} episodes of {job.horizon} steps per skill. Mean, lowest and "
+            f"highest value of {sets} sets of starts.",
             "",
             "| condition | metric | mean | lowest | highest |",
             "|---|---|---|---|---|",
@@ -76,29 +75,29 @@ class Measured:
 
 
 def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
-    """A run's skills in 16 bits with a card of what these do, in directory `out`; the path of the file of skills."""
+    """Write a run's skills in 16 bits, and a card of their measures, to folder `out`. Return the path of the skills."""
     path = out / SKILLS
     if path.resolve() == (run / SKILLS).resolve():
-        raise ArtefactError(f"{path}: is what would be published; give another directory")
+        raise ArtefactError(f"{path}: is the file to publish; give another --out")
     env = str(load(run).meta["env"])
     jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
     load(run).save(path, half=True)
     skills = load(path)
     measured = Measured(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
     checked = (
-        "Weights are those of the run, rounded to 16 bits; the measures are those of the rounded skills.\n"
-        f"`python -m disk evaluate` with this directory measures them again. Another machine rounds otherwise, which "
-        f"robots amplify:\nexpect values within {SLACK:.0%} of the range above."
+        "Weights are rounded to 16 bits; the measures are those of the rounded skills.\n"
+        "`python -m disk evaluate` with this folder measures them again. Machines round differently, and robots "
+        f"amplify it:\nexpect values within {SLACK:.0%} of the range above."
     )
     save_text(out / CARD, card(skills, run, str(out), "safetensors", checked, measured))
     return path
 
 
 def check(folder: Path, threads: int = 1) -> str:
-    """Shipped skills measured once more as their card says, as a table; raise unless the Hausdorff distance agrees.
+    """Measure published skills as their card says. Return a table; raise unless the Hausdorff distance agrees.
 
-    The mean over all sets of starts is compared: skills that fall end anywhere, and a single set of theirs on another
-    machine can be as far from the card's sets as these are from each other.
+    Means over all sets of starts are compared. Skills that fall end anywhere, so a single set
+    can miss the card's range.
     """
     skills, agrees = load(folder), True
     lines = [f"{'condition':12} {'metric':12} {'measured':>10}   card"]
@@ -112,24 +111,24 @@ def check(folder: Path, threads: int = 1) -> str:
             lines.append(f"{condition:12} {metric:12} {value:10.4g}   {low:.4g} to {high:.4g}{'' if within else '  !'}")
     table = "\n".join(lines)
     if not agrees:
-        raise ArtefactError(f"{folder}: its mean Hausdorff distance is not what its card says:\n{table}")
+        raise ArtefactError(f"{folder}: the mean Hausdorff distance does not agree with the card:\n{table}")
     return table
 
 
 def evaluations(path: Path) -> dict[str, dict[str, Any]]:
-    """What a card says of how its skills were measured, and what came out."""
+    """Read from a card how its skills were measured, and the measured ranges."""
     try:
         _, front, _ = path.read_text().split("---\n", 2)
         found: dict[str, dict[str, Any]] = yaml.safe_load(front)["evaluations"]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ArtefactError(
-            f"{path}: is no card of published skills ({error!r}); expected `evaluations` in it"
+            f"{path}: is not a card of published skills: expected front matter with `evaluations` ({error!r})"
         ) from None
     return found
 
 
 def _measure(job: EvaluationJob, skills: Skills, sets: int, threads: int) -> dict[str, list[float]]:
-    """Means over the skills, for each metric one value a set of starts."""
+    """Return each metric's mean over the skills, one value per set of starts."""
     from disk.evaluation.metrics import measure
 
     found: dict[str, list[float]] = {metric: [] for metric in SHOWN}

@@ -24,7 +24,8 @@ import numpy as np
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError, ConfigError
 from disk.seeds import seed_of
-from disk.sharing.publish import CARD, evaluations
+from disk.sharing.card import CARD
+from disk.sharing.publish import evaluations
 from disk.show import physics
 from disk.show.world import describe
 from disk.storage.files import load_json, load_tensors, save_text
@@ -116,6 +117,8 @@ def _page_name(run: Path) -> str:
 def build_beside_gallery(runs: Sequence[Path], out: Path, job: EvaluationJob) -> str:
     """The live page that an environment's gallery links to; where there can be none, a page that says why."""
     try:
+        if not runs:
+            raise ArtefactError("there is no run with trained skills beside it")
         return build(runs, out, job=job)
     except (ArtefactError, ConfigError) as error:
         return build_missing(out, str(error))

@@ -43,8 +43,8 @@ from disk.storage.lock import Lease
 
 torch.set_num_threads(1)
 for _slow in ("code_hash", "commit"):  # half of a tiny run's time
-    _value = getattr(disk.artefacts, _slow)()
-    setattr(disk.artefacts, _slow, lambda value=_value: value)
+    _value = getattr(disk.learning.artefacts, _slow)()
+    setattr(disk.learning.artefacts, _slow, lambda value=_value: value)
 HookedPoint.on_step = HookedPoint.on_reset = None
 CHANGES = [
     {"what": "actuator", "names": ["east"], "steps": [0, 80], "factors": [0.0, 1.0]},

@@ -38,6 +38,7 @@ uniform vec3 light; uniform vec3 area; uniform float floorHeight; out float heig
 void main() {
   vec3 p = placed(); height = max(p.z - floorHeight, 0.0);
   gl_Position = vec4((p.xy - light.xy / light.z * height - area.xy) / area.z, 0, 1);
+  if (place.z + size.x + size.y < floorHeight) gl_Position = vec4(9, 9, 0, 1); // below the floor: no shadow on it
 }`;
 const SHADE_FRAGMENT = HEAD + `
 in float height; out vec4 pixel;

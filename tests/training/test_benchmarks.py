@@ -38,7 +38,7 @@ def test_the_operations_of_an_update_are_counted() -> None:
 
 
 def test_the_usual_formulation_learns_what_ours_does() -> None:
-    """Reward -(a - 0.6)², one step: its mode must go there, as ours does in tests/test_sac.py."""
+    """Reward -(a - 0.6)², one step: its mode must go there, as ours does in tests/unit/test_sac.py."""
     from plain_sac import PlainSac
 
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import yaml
 from conftest import tiny_config
@@ -17,7 +18,9 @@ import disk
 from disk.config import PROJECT
 from disk.errors import ArtefactError
 from disk.learning.run import train_run
-from disk.sharing.publish import CARD, check, publish
+from disk.sharing.card import CARD
+from disk.sharing.export import FORMATS, TOLERANCE, Format, export
+from disk.sharing.publish import check, publish
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
 
@@ -34,6 +37,23 @@ def test_shipped_skills_do_what_their_card_says(folder: Path):
     skills = disk.load(folder)
     assert skills.meta["env"] == folder.name
     assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_shipped_skills_can_be_exported_in_every_format(folder: Path, form: Format, tmp_path: Path):
+    """The exported model acts as the skills do, also where every row asks for another skill."""
+    skills, path = disk.load(folder), export(folder, form, tmp_path)
+    seen = np.random.default_rng(1).normal(size=(len(skills), skills.observation_size)).astype(np.float32)
+    expected = np.stack([skill.act(obs) for skill, obs in zip(skills, seen, strict=True)])
+    if form == "onnx":
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        [found] = session.run(["action"], {"observation": seen, "skill": np.arange(len(skills))})
+    else:
+        found = np.stack([skill.act(obs) for skill, obs in zip(disk.load(path), seen, strict=True)])
+    wide = np.subtract(skills.meta["action_high"], skills.meta["action_low"])
+    assert np.abs((found - expected) / wide).max() < TOLERANCE
+    assert np.abs(expected[0] - expected[1]).max() > 0.01, "the skills differ, so a wrong number would be seen"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +91,7 @@ def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp
     run, _ = published
     refused = disk_command("publish", run, "--out", run)
     assert refused.returncode == 1
-    assert "is what would be published; give another directory" in refused.stderr
+    assert "is the file to publish; give another --out" in refused.stderr
     done = disk_command("publish", run, "--out", tmp_path, "--configfile", "config/quick.yaml")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"skills.safetensors", CARD}
@@ -88,8 +108,8 @@ def test_skills_that_do_not_do_what_their_card_says_are_found(published: tuple[P
         (tmp_path / name).write_bytes((published[1] / name).read_bytes())
     other = re.sub(r"(measured:\n\s+hausdorff: )\[.*\]", r"\1[100.0, 101.0]", (tmp_path / CARD).read_text())
     (tmp_path / CARD).write_text(other)
-    with pytest.raises(ArtefactError, match="not what its card says"):
+    with pytest.raises(ArtefactError, match="does not agree with the card"):
         check(tmp_path)
     (tmp_path / CARD).write_text("# no front matter")
-    with pytest.raises(ArtefactError, match="is no card of published skills"):
+    with pytest.raises(ArtefactError, match="is not a card of published skills"):
         check(tmp_path)

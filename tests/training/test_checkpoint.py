@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from disk.learning.replay import Columns, Replay
+from disk.learning.replay import Replay
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import save_json, save_tensors, save_text, whole
 from disk.storage.lock import Lease, snakemake_is_gone
+from disk.storage.replay import Columns
 
 COLUMNS = Columns(obs=1, action=1, sigma=1)
 STATE = {"weights": torch.arange(6.0).reshape(2, 3), "counter": torch.tensor(7)}

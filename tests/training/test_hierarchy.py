@@ -382,7 +382,8 @@ def test_flats_reward_is_the_environments_own_in_the_unit_of_ppos() -> None:
     A controller over skills is paid the mean of that over the steps of a decision: with one step, the same number.
     """
     from disk.downstream.flat import GoalObjective
-    from disk.learning.replay import Batch, Columns
+    from disk.learning.replay import Batch
+    from disk.storage.replay import Columns
 
     config = tiny_config(WORK)
     env = disk.GoalEnv("point")

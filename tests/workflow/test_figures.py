@@ -11,8 +11,12 @@ from conftest import tiny_config
 from test_plots import fan, texts
 
 from disk import config
+from disk.evaluation.tables import runs_table
 from disk.figures import catalogue as figures
-from disk.figures import draw as drawing
+from disk.figures.consistency import draw_consistency
+from disk.figures.curves import draw_curves
+from disk.figures.legs import draw_legs
+from disk.figures.order import draw_order
 from disk.storage.provenance import code_hash
 
 PAPER = config.load()
@@ -67,8 +71,7 @@ def test_the_list_of_runs_names_those_made_by_other_code(tmp_path: Path) -> None
         stats("diayn/seed0", code_hash=code_hash()),
         stats("random/seed0", code_hash=code_hash(), steps=None, seconds=None, commit=None),
     ]
-    drawing.list_runs(files, tmp_path / "runs.csv")
-    table = pd.read_csv(tmp_path / "runs.csv").set_index("method")
+    table = runs_table(files).set_index("method")
     assert table.loc["disk", ["seed", "trainings", "steps", "minutes"]].tolist() == [1, 2, 200, 1.0]
     assert table["collected_steps"].to_dict() == {"disk": 20_400, "diayn": 0, "random": 0}
     assert table["todays_code"].to_dict() == {"disk": "no", "diayn": "yes", "random": "yes"}
@@ -92,22 +95,22 @@ def test_legs_show_the_end_and_the_last_snapshot(tmp_path: Path) -> None:
         for name in names
         if name != "no_west"  # as if it were lost
     ]
-    drawing.draw_legs(row, "point_broken", 2, files, tmp_path / "legs.svg")
+    draw_legs(row, "point_broken", 2, files, tmp_path / "legs.svg")
     words = texts(tmp_path / "legs.svg")
     assert "after 24,000 steps (6 skills)" in words, "of a chain, the skills that were finished then"
     assert "after 24,000 steps" in words
     assert words.count("at the end") == 2
     assert {"east dead", "north dead", "west dead", "south dead"} <= set(words)
     assert words.count("no rollouts") == 3, "of DISk, at both times, and of Off-DADS at the end"
-    drawing.draw_legs(row, "point_broken", 2, [], tmp_path / "none.svg")
+    draw_legs(row, "point_broken", 2, [], tmp_path / "none.svg")
     assert "no runs" in texts(tmp_path / "none.svg")
 
 
 def test_figures_are_drawn_from_files_that_say_whose_they_are(tmp_path: Path) -> None:
     rollouts = [save(tmp_path / f"{method}/seed0/rollouts/nominal.parquet", fan(3)) for method in ("disk", "random")]
-    drawing.draw_consistency("point", rollouts, tmp_path / "consistency.svg")
+    draw_consistency("point", rollouts, tmp_path / "consistency.svg")
     assert "DISk, 1 seed" in texts(tmp_path / "consistency.svg")
-    drawing.draw_order(PAPER.evaluation_job("point"), 2, [5, 6, 7], rollouts[0], tmp_path / "order.svg")
+    draw_order(PAPER.evaluation_job("point"), 2, [5, 6, 7], rollouts[0], tmp_path / "order.svg")
     words = texts(tmp_path / "order.svg")
     assert "point: skills of DISk in the order learned, seed 0" in words
     assert "skill 2, 6 steps" in words
@@ -117,7 +120,7 @@ def test_figures_are_drawn_from_files_that_say_whose_they_are(tmp_path: Path) ->
     empty = tmp_path / "dads/seed0/progress.csv"
     empty.parent.mkdir(parents=True)
     empty.write_text("\n")
-    drawing.draw_curves("point", [curve, empty], tmp_path / "curves.svg")
+    draw_curves("point", [curve, empty], tmp_path / "curves.svg")
     assert {"DIAYN", "Off-DADS", "0 seeds"} <= set(texts(tmp_path / "curves.svg"))
 
 

@@ -12,8 +12,8 @@ import torch
 from disk import config
 from disk.config import Environment, UsableJob
 from disk.errors import ConfigError
-from disk.evaluation.forgetting import draw_worlds, forgetting_table, measure_usable, usable_table
-from disk.figures import worlds as plots_worlds
+from disk.evaluation.forgetting import forgetting_table, measure_usable, usable_table
+from disk.figures.worlds import panels_of
 from disk.networks import Actor
 from disk.skills import Skills
 
@@ -97,13 +97,11 @@ def test_no_runs_give_an_empty_table():
     assert forgetting_table(CONFIG.environment("ant_broken"), [], []).empty
 
 
-def rollouts(path: Path, skills: int) -> Path:
-    frame = pd.DataFrame(
+def rollouts(skills: int) -> pd.DataFrame:
+    return pd.DataFrame(
         [(skill, 0, step, float(step), 0.0, 1.0, 0.0) for skill in range(skills) for step in range(3)],
         columns=["skill", "episode", "step", "x", "y", "vx", "vy"],
     )
-    frame.to_parquet(path)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -120,19 +118,11 @@ def rollouts(path: Path, skills: int) -> Path:
         ),
     ],
 )  # fmt: skip
-def test_the_moments_that_are_drawn(
-    env: str, expected: list[tuple[str, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    drawn: list[tuple[str, int, int]] = []
-
-    def note(world: config.World, panels: list[plots_worlds.Panel], out: Path, **words: object) -> None:
-        drawn.extend((label, step, frame["skill"].nunique()) for label, step, frame in panels)
-
-    monkeypatch.setattr(plots_worlds, "worlds", note)
+def test_the_moments_that_are_drawn(env: str, expected: list[tuple[str, int, int]]):
     environment = CONFIG.environment(env)
-    files = {name: rollouts(tmp_path / f"{name}.parquet", 8) for name in environment.conditions}
-    draw_worlds(environment, files, tmp_path / "worlds.svg", title=env, drawn=1)
-    assert drawn == expected
+    frames = {name: rollouts(8) for name in environment.conditions}
+    panels = panels_of(environment, frames)
+    assert [(label, step, frame["skill"].nunique()) for label, step, frame in panels] == expected
 
 
 def test_the_row_that_a_script_gets_is_the_configurations():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib
@@ -13,11 +14,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from disk import config
 from disk.config import MeasureJob
 from disk.evaluation import metrics
-from disk.figures import bars as plots_bars
-from disk.figures import style as plots_common
-from disk.figures import trajectories as plots
+from disk.figures import style
+from disk.figures.hausdorff import hausdorff
+from disk.figures.trajectories import trajectories
 
 Captured = Callable[[], Figure]
 
@@ -53,12 +55,12 @@ def images(path: Path) -> int:
 
 
 def draw(path: Path, runs: dict[str, pd.DataFrame], *, one_dimensional: bool = False, drawn: int = 2) -> list[str]:
-    plots.trajectories(runs, path, title="ant", one_dimensional=one_dimensional, drawn=drawn)
+    trajectories(runs, path, title="ant", one_dimensional=one_dimensional, drawn=drawn)
     return texts(path)
 
 
 def bars(path: Path, runs: list[metrics.Run], env: str = "point") -> list[str]:
-    plots_bars.hausdorff(metrics.hausdorff_table(runs), metrics.summarise(runs), path, env=env)
+    hausdorff(metrics.hausdorff_table(runs), metrics.summarise(runs), path, env=env)
     return texts(path)
 
 
@@ -90,15 +92,54 @@ def test_as_many_episodes_are_drawn_as_asked_for(tmp_path: Path, captured: Captu
 
 
 def test_fifty_skills_all_look_different() -> None:
-    looks = {(look["color"], str(look["linestyle"]), look["marker"]) for look in map(plots_common.look, range(50))}
+    looks = {(look["color"], str(look["linestyle"]), look["marker"]) for look in map(style.look, range(50))}
     assert len(looks) == 50
 
 
 def test_neighbouring_colours_differ_in_lightness() -> None:
-    encoded = np.array([matplotlib.colors.to_rgb(colour) for colour in plots_common.PALETTE])
+    encoded = np.array([matplotlib.colors.to_rgb(colour) for colour in style.PALETTE])
     linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # CIE L*
     assert min(abs(np.diff(lightness))) > 6
+
+
+def oklab(colour: str) -> np.ndarray:
+    """Björn Ottosson's OKLab, in which distances are about what an eye sees."""
+    encoded = np.array(matplotlib.colors.to_rgb(colour))
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    cones = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    opponents = np.array(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+    return np.asarray(opponents @ np.cbrt(cones @ linear))
+
+
+def test_every_method_has_a_colour_of_its_own_and_disks_stands_out() -> None:
+    methods = [*config.load().methods, config.FLAT]
+    assert set(methods) <= set(style.METHOD_COLOURS), "a method of methods.yaml has no entry in METHOD_COLOURS"
+    colours = {method: oklab(style.method_colour(method)) for method in methods}
+    apart = {(a, b): float(np.linalg.norm(colours[a] - colours[b])) for a, b in combinations(methods, 2)}
+    assert min(apart.values()) > 0.1, min(apart, key=lambda pair: apart[pair])
+    assert min(distance for pair, distance in apart.items() if "disk" in pair) > 0.15
+    chroma = {method: float(np.hypot(*colour[1:])) for method, colour in colours.items()}
+    assert max(chroma, key=lambda method: chroma[method]) == "disk"
+
+
+def test_a_method_that_users_add_has_one_colour_everywhere() -> None:
+    added = {style.method_colour(f"mine_{number}") for number in range(20)}
+    assert len(added) == 20
+    assert not added & set(style.METHOD_COLOURS.values())
+    assert style.method_look("mine_1", ["disk", "mine_1"])["color"] == style.method_colour("mine_1")
 
 
 def test_fifty_skills_stay_small_and_have_their_key(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from disk.envs import make
 from disk.evaluation.rollout import rollout
 from disk.learning.build import joint_parts
 from disk.learning.objectives.metra import MetraObjective
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.learning.run import learn_jointly
 from disk.skills import load
+from disk.storage.replay import Columns
 
 COLUMNS = Columns(obs=4, action=2, sigma=2, label=2)
 SMALL = {"hidden": [16], "learning_rate": 0.003}

@@ -16,8 +16,10 @@ from matplotlib.patches import Circle
 
 from disk.config import Change, Coordinates, Evolution, World, load
 from disk.figures.forgetting import forgetting
+from disk.figures.legs import legs
+from disk.figures.scene import DEAD, PRESENT, REMOVED
 from disk.figures.usable import usable
-from disk.figures.worlds import DEAD, PRESENT, REMOVED, worlds
+from disk.figures.worlds import worlds
 
 ENVIRONMENTS = load().environments
 NOTHING = pd.DataFrame()
@@ -132,6 +134,37 @@ def test_half_a_leg_is_called_by_its_joint_and_other_robots_are_only_described(t
     assert "step 0, ankle_2 dead" in texts(tmp_path / "a.svg")
     worlds(dead("hopper", ["thigh_joint", "leg_joint"]), [("", 0, fan(2))], tmp_path / "h.svg", title="", drawn=1)
     assert "thigh_joint, leg_joint dead" in " ".join(texts(tmp_path / "h.svg"))
+
+
+def test_one_coordinate_is_drawn_over_time_and_changes_are_named(tmp_path: Path, captured: Captured) -> None:
+    changes = [
+        Change(what="gravity", steps=[100, 200], factors=[0.2, 3.0]),
+        Change(what="friction", names=["floor"], steps=[200], factors=[0.5]),
+        Change(what="actuator", names=["bthigh"], steps=[200], factors=[0.5]),
+    ]
+    world = ENVIRONMENTS["halfcheetah"].world()
+    world = world.model_copy(update={"evolution": Evolution(total=300, changes=changes)})
+    paths = fan(2, episodes=1, steps=20)
+    shown = [("as it was", 0, paths), ("moon", 100, paths), ("heavy", 200, NOTHING)]
+    worlds(world, shown, tmp_path / "w.svg", title="", drawn=1)
+    words = " ".join(texts(tmp_path / "w.svg"))
+    assert "step 0 " in words
+    assert "step 100, gravity × 0.2" in words
+    assert "gravity × 3" in words
+    assert "friction of floor × 0.5" in words
+    assert "bthigh × 0.5" in words
+    first, second, third = captured().axes
+    line = first.lines[0]
+    assert np.asarray(line.get_xdata()).tolist() == list(range(21))
+    assert np.asarray(line.get_ydata()) == pytest.approx(paths["x"][:21])
+    assert [axes.get_xlabel() for axes in (first, second, third)] == ["step"] * 3
+    assert first.get_ylabel() == "x (m)"
+    assert "no rollouts" in words
+
+    legs(world, {"moon": 100}, {"DISk": {"moon": paths}}, tmp_path / "l.svg", title="", drawn=1)
+    (panel,) = captured().axes
+    assert np.asarray(panel.lines[0].get_xdata()).tolist() == list(range(21))
+    assert panel.get_ylabel() == "gravity × 0.2\nx (m)"
 
 
 def test_a_world_without_a_model_shows_its_paths(tmp_path: Path, captured: Captured) -> None:

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from test_plots import fan, run, texts
 
 from disk.evaluation import metrics
-from disk.figures import bars as plots_bars
-from disk.figures import curves as plots_time
-from disk.figures import style as plots_common
-from disk.figures import trajectories as plots
+from disk.figures import style
+from disk.figures.ablations import ablations
+from disk.figures.consistency import consistency
+from disk.figures.curves import curves
 from disk.figures.downstream import downstream
+from disk.figures.order import order
 
 Captured = Callable[[], Figure]
 
@@ -53,16 +54,16 @@ def learned(rate: float, rows: int = 20) -> pd.DataFrame:
 
 def test_skills_stand_in_the_order_learned_with_the_earlier_ones_in_grey(tmp_path: Path, captured: Captured) -> None:
     frame = fan(3, episodes=4)
-    plots.order(frame, tmp_path / "o.svg", title="ant", one_dimensional=False, drawn=2, steps=[250, 500, 1000])
+    order(frame, tmp_path / "o.svg", title="ant", one_dimensional=False, drawn=2, steps=[250, 500, 1000])
     words = texts(tmp_path / "o.svg")
     away = metrics.measure(frame).query("metric == 'distance'")["value"]
     assert {"skill 1, 250 steps", "skill 3, 1,000 steps", f"{away.iloc[2]:.3g} m", "earlier skills"} <= set(words)
     for skill, axes in enumerate(captured().axes):
         paths = [path for path in axes.lines if len(np.asarray(path.get_xdata())) > 1]
-        grey = [path for path in paths if path.get_color() == plots_common.FAINT]
+        grey = [path for path in paths if path.get_color() == style.FAINT]
         assert [len(grey), len(paths)] == [2 * skill, 2 * (skill + 1)]
     with_time = fan(2).assign(y=0.0)
-    plots.order(with_time, tmp_path / "line.svg", title="hopper", one_dimensional=True, drawn=1)
+    order(with_time, tmp_path / "line.svg", title="hopper", one_dimensional=True, drawn=1)
     (own,) = (path for path in captured().axes[0].lines if len(np.asarray(path.get_xdata())) > 1)
     assert list(np.asarray(own.get_xdata())) == list(range(21))
 
@@ -73,12 +74,12 @@ def test_what_is_missing_breaks_no_figure_of_paths_or_of_consistency(
     case: str, one_dimensional: bool, tmp_path: Path
 ) -> None:
     frame = broken()[case]
-    plots.order(frame, tmp_path / "o.svg", title="t", one_dimensional=one_dimensional, drawn=2)
+    order(frame, tmp_path / "o.svg", title="t", one_dimensional=one_dimensional, drawn=2)
     missing = {"NaN in a skill": 1, "NaN in all": 3, "nothing": 1}.get(case, 0)
     assert texts(tmp_path / "o.svg").count("no rollouts") == missing
     if not one_dimensional:
         runs = {"nominal": [("disk", frame), ("random", fan(3))]}
-        plots_time.consistency(runs, tmp_path / "c.svg", env="point")
+        consistency(runs, tmp_path / "c.svg", env="point")
         none = case in ("NaN in all", "one episode", "nothing")
         assert texts(tmp_path / "c.svg").count("no value") == none
 
@@ -88,7 +89,7 @@ def test_consistency_has_a_panel_a_method_and_condition_with_intervals_over_seed
 ) -> None:
     seeds = [fan(3, speed=1.0 + seed) for seed in range(3)]
     legs = {leg: [*(("disk", frame) for frame in seeds), ("dads", fan(3))] for leg in ("leg1", "leg2")}
-    plots_time.consistency(legs, tmp_path / "c.svg", env="ant_broken")
+    consistency(legs, tmp_path / "c.svg", env="ant_broken")
     words = texts(tmp_path / "c.svg")
     assert words.count("DISk, 3 seeds") == words.count("Off-DADS, 1 seed") == 2
     ours, theirs = captured().axes[:2]
@@ -98,7 +99,7 @@ def test_consistency_has_a_panel_a_method_and_condition_with_intervals_over_seed
     assert float(np.asarray(drawn.get_ydata())[-1]) == pytest.approx(expected)
     assert len(ours.collections) == 1, "the interval"
     assert not theirs.collections, "one seed has none"
-    plots_time.consistency({}, tmp_path / "none.svg", env="point")
+    consistency({}, tmp_path / "none.svg", env="point")
     assert "no runs" in texts(tmp_path / "none.svg")
 
 
@@ -123,7 +124,7 @@ def test_ablations_stand_beside_disk_itself(tmp_path: Path, captured: Captured) 
     lost = [
         (method, seed, frame.assign(value=math.nan) if method == "disk_warm" else frame) for method, seed, frame in runs
     ]
-    plots_bars.ablations(lost, tmp_path / "a.svg", env="point", condition="nominal")
+    ablations(lost, tmp_path / "a.svg", env="point", condition="nominal")
     words = texts(tmp_path / "a.svg")
     assert {"DISk", "2 seeds", "DISk fresh", "DISk itself", "coverage (unit bins), higher is better"} <= set(words)
     assert words.count("no value") == 4
@@ -133,7 +134,7 @@ def test_ablations_stand_beside_disk_itself(tmp_path: Path, captured: Captured) 
     assert axes.get_yticklabels()[0].get_text() == "DISk\n2 seeds"
     assert any(np.asarray(line.get_xdata())[0] == pytest.approx(row["mean"]) for line in axes.lines)
     for what, condition in (([], "nominal"), (runs, "leg1")):
-        plots_bars.ablations(what, tmp_path / "none.svg", env="point", condition=condition)
+        ablations(what, tmp_path / "none.svg", env="point", condition=condition)
 
 
 def test_curves_of_a_chain_lie_along_the_global_steps(tmp_path: Path, captured: Captured) -> None:
@@ -141,7 +142,7 @@ def test_curves_of_a_chain_lie_along_the_global_steps(tmp_path: Path, captured: 
         3, **{"reward/consistency": 0.5, "reward/diversity": 1.0, "rollout/sigma_x": 3.0, "rollout/sigma_y": 4.0}
     )
     runs = {"disk": [chain, chain.iloc[:0]], "diayn": [progress(0)], "dads": [pd.DataFrame()]}
-    plots_time.curves(runs, tmp_path / "c.svg", env="point")
+    curves(runs, tmp_path / "c.svg", env="point")
     words = texts(tmp_path / "c.svg")
     assert {"DISk", "1 seed", "0 seeds", "environment steps", "not logged"} <= set(words)
     reward, terms, entropy, speed = captured().axes[:4]
@@ -150,7 +151,7 @@ def test_curves_of_a_chain_lie_along_the_global_steps(tmp_path: Path, captured: 
     assert len(terms.lines) == 2
     assert not entropy.lines
     assert np.nanmax(np.asarray(speed.lines[0].get_ydata())) == 5.0
-    plots_time.curves({}, tmp_path / "none.svg", env="point")
+    curves({}, tmp_path / "none.svg", env="point")
     assert "no runs" in texts(tmp_path / "none.svg")
 
 
@@ -166,7 +167,7 @@ def test_downstream_has_a_panel_a_world_with_means_over_runs(tmp_path: Path, cap
     words = texts(tmp_path / "d.svg")
     assert {"Goals", "ant broken", "DISk (2–3 runs)", "Random (1 run)", "no runs", "no nearer"} <= set(words)
     axes = captured().axes[0]
-    mean = next(line for line in axes.lines if line.get_color() == plots_common.PALETTE[0])
+    mean = next(line for line in axes.lines if line.get_color() == style.method_colour("disk"))
     expected = np.mean([learned(rate)["normalised_distance"].iloc[-1] for rate in rates])
     assert float(np.asarray(mean.get_ydata())[-1]) == pytest.approx(expected)
     assert len(axes.collections) == 1, "an interval where there is more than one run"
@@ -176,8 +177,8 @@ def test_downstream_has_a_panel_a_world_with_means_over_runs(tmp_path: Path, cap
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        plots.order(fan(3), tmp_path / f"order_{name}.svg", title="t", one_dimensional=False, drawn=2)
+        order(fan(3), tmp_path / f"order_{name}.svg", title="t", one_dimensional=False, drawn=2)
         runs = {"nominal": [("disk", fan(3)), ("disk", fan(3, speed=2.0))]}
-        plots_time.consistency(runs, tmp_path / f"consistency_{name}.svg", env="point")
+        consistency(runs, tmp_path / f"consistency_{name}.svg", env="point")
     for figure in ("order", "consistency"):
         assert (tmp_path / f"{figure}_a.svg").read_bytes() == (tmp_path / f"{figure}_b.svg").read_bytes()

@@ -17,7 +17,8 @@ from disk.errors import ConfigError
 from disk.learning.build import Parts, joint_parts
 from disk.learning.loop import updates_after
 from disk.learning.objectives.dads import EPSILON, DadsObjective
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
+from disk.storage.replay import Columns
 
 COLUMNS = Columns(obs=3, action=2, sigma=2, label=2, origin=3)
 SMALL = {"hidden": [16], "learning_rate": 0.01, "momentum": 0.1}

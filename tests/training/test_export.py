@@ -34,10 +34,14 @@ def test_exported_actions_equal_torchs_on_a_thousand_observations(
     again = disk.load(models["safetensors"])
     for index, skill in enumerate(skills):
         expected = skill.act(seen)
-        [onnx] = session.run(["action"], {"observation": seen, "skill": np.array(index)})
+        [onnx] = session.run(["action"], {"observation": seen, "skill": np.array([index])})
         assert np.abs(onnx - expected).max() < 1e-5
         assert np.array_equal(again[index].act(seen), expected)
-    apart = [session.run(None, {"observation": seen, "skill": np.array(index)})[0] for index in range(len(skills))]
+    mixed = np.arange(len(seen)) % len(skills)
+    [onnx] = session.run(["action"], {"observation": seen, "skill": mixed})
+    alone = np.stack([skill.act(seen) for skill in skills])[mixed, np.arange(len(seen))]
+    assert np.abs(onnx - alone).max() < 1e-5, "a number per row"
+    apart = [session.run(None, {"observation": seen, "skill": np.array([index])})[0] for index in range(len(skills))]
     assert not np.allclose(apart[0], apart[1], atol=1e-3), "the number of the skill makes a difference"
 
 
@@ -65,15 +69,17 @@ def test_a_file_without_its_run_is_exported_too_and_nothing_is_written_over_it(
     assert "and the position behind it" in text
     assert "Not measured" in text
     assert "unknown" in text
-    with pytest.raises(ArtefactError, match="is what would be exported"):
+    with pytest.raises(ArtefactError, match="is the file to export"):
         export(file, "safetensors", tmp_path)
 
 
 def test_a_model_whose_actions_differ_is_not_left_behind(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(disk.export._READERS, "onnx", lambda content: lambda seen, skill: np.full((len(seen), 4), 9.0))
-    with pytest.raises(ArtefactError, match="its actions differ by"):
+    monkeypatch.setitem(
+        disk.sharing.export._READERS, "onnx", lambda content: lambda seen, skill: np.full((len(seen), 4), 9.0)
+    )
+    with pytest.raises(ArtefactError, match="its actions differ from"):
         export(runs["disk"], "onnx", tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -24,11 +24,12 @@ from disk.envs.evolution import Evolving
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
 from disk.learning.artefacts import read_visits
-from disk.learning.replay import Columns, Replay, inherit
+from disk.learning.replay import Replay, inherit
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import checksum, load_stats, load_tensors
-from disk.storage.manifest import CHECKED, curve_checksum, finished, identity, read_stats, same_curve
+from disk.storage.manifest import CHECKED, curve_checksum, identity, is_done, read_stats, same_curve
+from disk.storage.replay import Columns
 
 RAW = raw_config(TINY)
 ODD = st.one_of(
@@ -172,7 +173,7 @@ def test_a_corrupted_file_of_a_skill_is_refused_or_the_same(
         else:
             assert curve_checksum(text) == stats["curve"]
     elif name != "stats.json":
-        assert not finished(folder, load_stats(chain[0] / "stats.json")["stamp"], CHECKED)
+        assert not is_done(folder, load_stats(chain[0] / "stats.json")["stamp"], CHECKED)
     for read_file in (load, load_tensors) if name.endswith("safetensors") else ():
         try:
             read_file(path)

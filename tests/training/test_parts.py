@@ -22,11 +22,12 @@ from disk.errors import ConfigError
 from disk.learning.build import skill_parts
 from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
 from disk.learning.objectives.incremental import ANNEALING
-from disk.learning.replay import Batch, Columns, Replay, inherit, save_shard
+from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.run import learn_skill
 from disk.resources import START_SECONDS, expected_mb, expected_seconds, size_of
 from disk.storage.files import load_tensors
 from disk.storage.manifest import identity
+from disk.storage.replay import Columns, save_shard
 
 RUNNING = {"normaliser": "running", "normaliser_window": 4}
 # BUF is at the origin and 𝒯 at (10, 0): of a state (x, 0), r_c is x and r_d is 10 - x.
@@ -434,6 +435,15 @@ def test_a_duplicate_is_tried_again_once_if_its_least_is_left():
     other = spending(lambda step: (1.0, 1.0), 1700, [2.0])
     assert lived(other) == 400
     assert not other.again(400), "no duplicate"
+
+
+def test_beyond_its_steps_a_duplicate_is_tried_again_rather_than_given_time():
+    """It gets farther, by a tenth in a window, but is a duplicate still."""
+    found = spending(lambda step: (1.0, 0.1 * 1.001**step), 1700, [2.0])
+    assert (lived(found), found.ended) == (1000, "stalled")
+    assert found.again(1000)
+    without = spending(lambda step: (1.0, 0.1 * 1.001**step), 1300, [2.0])
+    assert (lived(without), without.ended) == (1300, "cap"), "300 steps are too few for another attempt"
 
 
 def test_spending_goes_on_the_same_after_a_resume():

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import once
+from conftest import PROJECT, once
 
-PROJECT = Path(__file__).resolve().parent.parent
 TINY = {
     "seeds": [0],
     "runs": [{"envs": ["point"], "methods": ["disk", "diayn", "random"]}],

@@ -23,13 +23,14 @@ from disk.envs import Projected
 from disk.errors import ConfigError, Interrupted, NotFiniteError
 from disk.evaluation.run import roll_out
 from disk.learning.build import joint_parts
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.learning.run import finish, learn_jointly
 from disk.learning.training import Training
 from disk.seeds import seed_of
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors
+from disk.storage.replay import Columns
 
 STEPS, SKILLS, SEEDING, HORIZON = 300, 3, 50, 25
 ROWS = {  # every way in which policies and turns can be combined

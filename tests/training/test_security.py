@@ -23,12 +23,13 @@ from disk import config as configuration
 from disk.errors import ArtefactError, ConfigError
 from disk.figures import trajectories as plots
 from disk.learning.artefacts import read_visits
-from disk.learning.replay import Columns, Replay, inherit
+from disk.learning.replay import Replay, inherit
 from disk.learning.run import train_run
 from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_tensors, save_stats, save_tensors
 from disk.storage.manifest import as_recorded
+from disk.storage.replay import Columns
 
 SCRIPT = "<script>alert(1)</script>"
 SOURCES = [*PROJECT.glob("disk/**/*.py"), *PROJECT.glob("workflow/**/*.py"), *PROJECT.glob("benchmarks/*.py")]

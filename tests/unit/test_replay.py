@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from disk.errors import ArtefactError
-from disk.learning.replay import Batch, Columns, Replay, append_rows, inherit, read_rows, save_shard
+from disk.learning.replay import Batch, Replay, inherit
 from disk.storage.files import load_tensors
+from disk.storage.replay import Columns, append_rows, read_rows, save_shard
 
 COLUMNS = Columns(obs=3, action=2, sigma=2)
 

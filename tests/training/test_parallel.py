@@ -14,7 +14,8 @@ from disk import config as configuration
 from disk.errors import ConfigError
 from disk.learning.build import joint_parts
 from disk.learning.objectives.parallel import ParallelObjective
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
+from disk.storage.replay import Columns
 
 COLUMNS = Columns(obs=1, action=1, sigma=1, label=1)
 

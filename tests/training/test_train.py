@@ -24,7 +24,6 @@ from disk.config import Config
 from disk.envs import make
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.build import skill_parts
-from disk.learning.replay import Columns, save_shard
 from disk.learning.run import learn_skill
 from disk.learning.training import Training
 from disk.seeds import seed_of
@@ -32,6 +31,7 @@ from disk.skills import load
 from disk.storage.checkpoint import Checkpoint
 from disk.storage.files import load_json, load_tensors, save_json, save_tensors
 from disk.storage.lock import Lease
+from disk.storage.replay import Columns, save_shard
 
 FILES = {*SAME_BYTES, "stats.json", "progress.csv"}
 STEPS, SEEDING, HORIZON, PAST = 300, 50, 25, 200

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disk.learning.objectives.diayn import DiaynObjective
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
+from disk.storage.replay import Columns
 
 COLUMNS = Columns(obs=3, action=2, sigma=2, label=1)
 SKILLS = 4

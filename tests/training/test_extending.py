@@ -45,9 +45,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_three_steps_add_an_objective_that_trains(project: Path):
+def test_one_file_and_its_rows_add_an_objective_that_trains(project: Path):
     changed = follow((PROJECT / "docs/extending.md").read_text(), project)
-    assert changed[0] == "disk/objectives/speed.py"
+    assert changed == ["disk/learning/objectives/speed.py", "config/config.yaml", "config/methods.yaml"]
     tiny = {**TINY, "tracking": {"enabled": False}, "pathvars": {"results": "results"}}
     (project / "tiny.yaml").write_text(yaml.safe_dump(tiny))
     command = [sys.executable, "-m", "disk", "train", "point", "speed", "--configfile", "tiny.yaml"]
@@ -63,7 +63,14 @@ def test_three_steps_add_an_objective_that_trains(project: Path):
 def test_what_the_page_adds_passes_the_projects_type_checks(project: Path):
     follow((PROJECT / "docs/extending.md").read_text(), project)
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", str(PROJECT / "pyproject.toml"), "disk/objectives/speed.py"],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--config-file",
+            str(PROJECT / "pyproject.toml"),
+            "disk/learning/objectives/speed.py",
+        ],
         cwd=project,
         capture_output=True,
         text=True,
