@@ -39,3 +39,14 @@ def test_links_between_pages_and_to_figures_lead_somewhere(page: str):
     for target in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
         if "://" not in target:
             assert (path.parent / Path(target)).exists(), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("docs/extending.md", "CHANGELOG.md")])
+def test_files_of_the_project_that_a_page_names_exist(page: str):
+    """Not in docs/extending.md, where the reader adds a file, nor in the changelog. A page may leave out `disk/`."""
+    named = re.findall(
+        r"(?<![\w/.])(?:disk|workflow|benchmarks|config|tests|profiles)/[\w./-]+\.(?:py|smk|sh|yaml|rst)\b",
+        (PROJECT / page).read_text(),
+    )
+    missing = sorted({name for name in named if not any((PROJECT / top / name).exists() for top in ("", "disk"))})
+    assert not missing, f"{page} names {missing}"
