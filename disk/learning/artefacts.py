@@ -27,7 +27,7 @@ from disk.storage.provenance import code_hash, commit
 from disk.storage.replay import save_shard
 
 if TYPE_CHECKING:
-    from disk.learning.build import Parts
+    from disk.learning.parts import Parts
 
 
 def describe(
