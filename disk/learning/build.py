@@ -35,7 +35,7 @@ from disk.storage.replay import Columns
 
 
 def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) -> Parts:
-    """DISk's next skill, after the `earlier` ones."""
+    """Build the next skill of a chain, after the `earlier` ones."""
     start = job.start_step or 0
     env = make(job.world, start)
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
@@ -83,7 +83,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
 
 
 def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
-    """r_c and r_d (2, N) of states that the skill visits, as its present objective sees them."""
+    """Return r_c and r_d (2, N) of states that the skill visits, under its current objective."""
     objective = parts.objective
     assert isinstance(objective, IncrementalObjective)
     sigma = sigma.to(parts.latents.device)
@@ -93,7 +93,7 @@ def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
 
 
 def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any]) -> Normaliser | None:
-    """The chain's one normaliser: the first skill's, since later ones inherit its transitions."""
+    """Return the chain's one normaliser. It is the first skill's: later ones inherit its transitions."""
     if job.normaliser is None:
         return None
     if earlier:
@@ -104,7 +104,7 @@ def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any])
 def _incremental(
     job: SkillJob, earlier: Sequence[Path], env: Projected, generator: torch.Generator, device: torch.device
 ) -> tuple[IncrementalObjective, int]:
-    """The objective, with α and β from the skill before; and the steps that 𝒯 took."""
+    """Return the objective, with α and β from the skill before, and the steps that collecting 𝒯 took."""
     config, collected = job.objective, 0
     past: Tensor | None = None
     alpha, bonus = job.first_alpha or 0.0, job.alive_bonus or 0.0
@@ -130,7 +130,7 @@ def _incremental(
 
 
 def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list[np.ndarray], int]:
-    """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
+    """Return 𝒯, states of each earlier skill: stored with it in a static world, collected now in a changing one."""
     if job.start_step is None:
         return [read_visits(folder, sigma_size) for folder in earlier], 0
     skills = bundle([folder / POLICY for folder in earlier])
@@ -139,7 +139,7 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
 
 
 def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
-    """The earlier skill whose policy a new one starts from."""
+    """Return the earlier skill whose policy a new one starts from."""
     if job.warm == "last":
         return earlier[-1]
     return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
@@ -153,7 +153,7 @@ def _replay(
     generator: torch.Generator,
     device: torch.device,
 ) -> Replay:
-    """Room for the `steps` that the skill may take, with the earlier skills' transitions in it."""
+    """Return a replay with room for `steps` more transitions, filled with the earlier skills'."""
     keep = job.replay_keep
     shards = [] if keep is None else [folder / REPLAY for folder in earlier]
     room = sum(read_stats(folder)["steps"] for folder in earlier) if shards else 0
@@ -163,7 +163,7 @@ def _replay(
 
 
 def joint_parts(job: JointJob, device: torch.device) -> Parts:
-    """Skills that are learned together."""
+    """Build skills that are learned together."""
     assert job.steps is not None
     assert job.objective is not None
     assert job.replay_capacity is not None
@@ -229,7 +229,7 @@ def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Sched
 def _agent(
     job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device, *attempt: int
 ) -> SAC:
-    """A learner with a random stream of its own, from which its first weights come too."""
+    """Return a learner with its own random stream, which its initial weights come from too."""
     generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy, *attempt))
     return SAC(inputs, actions, job.sac, generator, device)
 
