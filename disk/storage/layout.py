@@ -21,6 +21,7 @@ from disk.errors import ArtefactError
 POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy"
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
+LATENT_SETS = "latent_sets.csv"
 CHECKPOINT = "checkpoint"
 """The checkpoint of a run whose skills are learned together."""
 STATE, JOB, LEASE = "state.safetensors", "job.json", "lease"
