@@ -20,7 +20,7 @@ from disk import config as configuration
 from disk.config import Config, JointJob, Runtime, SkillJob
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
-from walltime import expected_mb, memory_mb, minutes, size_of  # noqa: E402
+from walltime import expected_mb, memory_mb, minutes, size_of
 
 START = 9.0
 """CPU seconds of a trainer before its first step, and of the process beside it before its first look."""
