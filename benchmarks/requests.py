@@ -13,11 +13,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 from pathlib import Path
 
 from disk import config as configuration
 from disk.config import Config, JointJob, Runtime, SkillJob
-from disk.resources import expected_mb, memory_mb, minutes, size_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
+from walltime import expected_mb, memory_mb, minutes, size_of
 
 START = 9.0
 """CPU seconds of a trainer before its first step, and of the process beside it before its first look."""

@@ -297,7 +297,8 @@ def _train(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     from disk.config import load
     from disk.evaluation.run import evaluate_run
-    from disk.sharing.publish import CARD, check
+    from disk.sharing.card import CARD
+    from disk.sharing.publish import check
 
     _configure_torch(arguments.threads)
     if arguments.latent_sets is not None:
@@ -408,16 +409,12 @@ def _publish(arguments: argparse.Namespace) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> None:
-    from disk.doctor import machine
+    from disk.doctor import examine, machine
+    from disk.errors import ArtefactError
 
     print(machine())
     if arguments.results:
-        from disk.errors import ArtefactError
-        from disk.examine import examine
-
         report = examine(arguments.results, arguments.configfile)
         print(report.text())
         if not report.healthy:
-            raise ArtefactError(
-                f"{arguments.results}: something is damaged; what to do stands beside each DAMAGED above"
-            )
+            raise ArtefactError(f"{arguments.results}: files are damaged; each DAMAGED above names the remedy")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from disk.evaluation.metrics import Run, summarise
+from disk.evaluation.metrics import MeasuredRun, summarise
 from disk.evaluation.run import read_runs
 from disk.figures.bars import WHOLE, draw_bars, marks_key, method_axis
 from disk.figures.style import NOMINAL, OURS, save, style
@@ -30,7 +30,7 @@ def draw_ablations(env: str, condition: str, metrics: Sequence[Path], out: Path)
     ablations(read_runs(metrics), out, env=env, condition=condition)
 
 
-def ablations(runs: Sequence[Run], out: Path, *, env: str, condition: str) -> None:
+def ablations(runs: Sequence[MeasuredRun], out: Path, *, env: str, condition: str) -> None:
     """Draw bars of each measure in one condition, with a line at the value of DISk itself."""
     ours = [(method, seed, frame[frame["condition"] == condition]) for method, seed, frame in runs]
     summary = summarise(ours)

@@ -22,7 +22,7 @@ from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills
 from disk.storage.files import checksum, save_stats, save_text, whole
 from disk.storage.layout import CURVE, POLICY, REPLAY, SKILLS, STATS, VISITS
-from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
+from disk.storage.manifest import CHECKED, RESTORE
 from disk.storage.provenance import code_hash, commit
 from disk.storage.replay import save_shard
 
@@ -117,7 +117,6 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "stamp": stamp,
         "inputs": inputs,
         "checksums": {name: checksum(out / name) for name in CHECKED},
-        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)  # last: where it is, the others are
@@ -153,7 +152,6 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
         **provenance(job),
         "stamp": stamp,
         "checksums": {name: checksum(out / name) for name in (SKILLS, *snapshots)},
-        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)
@@ -167,7 +165,6 @@ def write_untrained(job: JointJob, out: Path) -> None:
     actor = Actor(*sizes, copies=job.skills, generator=generator)
     meta = describe(env, job) | ({"acts": job.acts} if job.acts else {})  # others say nothing of it
     Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / SKILLS)
-    no_steps = "time/total_timesteps\n"
-    save_text(out / CURVE, no_steps)
-    sums = {"checksums": {SKILLS: checksum(out / SKILLS)}, "curve": curve_checksum(no_steps)}
-    save_stats(out / STATS, {"steps": 0, **provenance(job), **sums, "seconds": 0.0})
+    save_text(out / CURVE, "time/total_timesteps\n")
+    sums = {SKILLS: checksum(out / SKILLS)}
+    save_stats(out / STATS, {"steps": 0, **provenance(job), "checksums": sums, "seconds": 0.0})

@@ -23,7 +23,7 @@ from disk.learning.loop import train
 from disk.learning.training import Training
 from disk.skills import bundle
 from disk.storage.checkpoint import Checkpoint, stamp
-from disk.storage.files import load_stats, save_json, save_text, sweep
+from disk.storage.files import load_rows, load_stats, save_json, save_text, sweep
 from disk.storage.layout import (
     CHECKPOINT,
     CURVE,
@@ -38,7 +38,7 @@ from disk.storage.layout import (
     snapshot_name,
 )
 from disk.storage.lock import snakemake_is_gone
-from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum, same_curve
+from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _refuse_others(folder: Path, expected: str) -> None:
         raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
     for name in stats.get("checksums", {}):
         same_checksum(folder, name, stats)
-    same_curve(folder, stats)
+    load_rows(folder / CURVE)
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
@@ -173,7 +173,7 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
     skills.save(out)
     lines: list[str] = []
     for skill, policy in enumerate(policies):
-        header, *rows = same_curve(policy.parent, stats[skill]).splitlines() or [""]
+        header, *rows = load_rows(policy.with_name(CURVE))
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name(CURVE), "\n".join(lines) + "\n")

@@ -120,16 +120,15 @@ def page(data: Mapping[str, Any]) -> str:
 
 
 def _read(run: Path, condition: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    import pandas as pd
-
     from disk.evaluation.metrics import sound
+    from disk.evaluation.tables import read_csv, read_rollouts
 
     rollouts = run / "rollouts" / f"{condition}.parquet"
     for path in (rollouts, run / METRICS):
         if not path.exists():
             raise ArtefactError(f"no {path.name}")
-    metrics = pd.read_csv(run / METRICS)
-    frame = pd.read_parquet(rollouts)
+    metrics = read_csv(run / METRICS)
+    frame = read_rollouts(rollouts)
     if not len(sound(frame)):
         raise ArtefactError("no episode without NaN")
     return frame, metrics[metrics["condition"] == condition]

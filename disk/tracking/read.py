@@ -1,113 +1,93 @@
-"""What the files of a run say, as records for MLflow: of the run, of each of its skills, of its controllers."""
+"""Read the files of a run, of its skills and of its controllers as records for MLflow."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from disk.downstream.curve import LIVE
-from disk.storage.layout import CURVE, JOB, METRICS, POLICY, SKILLS, STATS
-from disk.tracking.store import Record, Row
+from disk.storage.layout import CHECKPOINT, CURVE, JOB, POLICY, SKILL_NAME, SKILLS, STATS, Run, checkpoint_beside
+from disk.tracking.curves import (
+    Measure,
+    mean_measures,
+    measures_by_skill,
+    read_chain,
+    read_controller_rows,
+    read_measures,
+    read_rows,
+)
+from disk.tracking.record import Record
 
-STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 HASHES = ("commit", "config_hash", "code_hash")
-SETTINGS = ("skill", "alpha", "beta", "steps")  # of stats.json; the other numbers there are outcomes
-COMMON = ("objective", "sac", "world")  # of a skill's job: what the skills of a chain have in common
-RUN, SKILL = re.compile(r"seed\d+"), re.compile(r"(skill\d{2,})(\.checkpoint)?")
+SETTINGS = ("skill", "alpha", "beta", "steps")
+"""Numbers in a skill's stats.json that are settings. The others are outcomes."""
+COMMON = ("objective", "sac", "world")
+"""Settings of a skill's job that all skills of a chain share."""
 
 
-class Measured(NamedTuple):
-    """A line of metrics.csv; skill -1 is the run as a whole."""
-
-    condition: str
-    skill: int
-    metric: str
-    value: float
+def skill_name(path: Path) -> str | None:
+    """Return the skill's name for its folder or its checkpoint; None for another path."""
+    name = path.name.removesuffix(f".{CHECKPOINT}")
+    return name if SKILL_NAME.fullmatch(name) else None
 
 
 def skills_of(run: Path) -> list[str]:
-    """Names of a run's skills that have begun: training makes the directory before there is anything in it."""
-    folders = [path for path in run.iterdir() if SKILL.fullmatch(path.name) and any(path.iterdir())]
-    return sorted({path.name.removesuffix(".checkpoint") for path in folders})
-
-
-def _place(run: Path) -> dict[str, str]:
-    """What a run's path says: `…/results/quick/point/disk/seed0` is in the experiment `quick/point`.
-
-    Below a root of another name, say /scratch/trial, the experiment is `trial/point`.
-    """
-    env, parts = run.parents[1].name, run.parents[2].parts
-    root = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
-    experiment, method = "/".join([*root, env]), run.parent.name
-    key = f"{experiment}/{method}/{run.name}"
-    return {"experiment": experiment, "key": key, "env": env, "method": method, "seed": run.name.removeprefix("seed")}
+    """Return the names of a run's skills that have begun. Training makes a skill's folder before it begins."""
+    return sorted({name for path in run.iterdir() if (name := skill_name(path)) and any(path.iterdir())})
 
 
 def read_run(run: Path) -> Record:
-    place, result, env = _place(run), run / SKILLS, run.parents[1]
-    stats = [_json(path) for path in sorted(run.glob("skill*/stats.json"))]
-    finished = _finished(result, *run.glob("*checkpoint/progress.csv"))
-    alone = not result.exists() and any(run.glob("hierarchy/seed*.json"))  # a controller without skills
-    curve = run / CURVE if finished else run / "checkpoint" / CURVE
-    rows = _rows(curve)
+    place, skills, live = Run.of(run), run / SKILLS, run / CHECKPOINT
+    stats = [_json(path) for path in sorted(run.glob(f"skill*/{STATS}"))]
+    finished = _is_finished(skills, *run.glob(f"*{CHECKPOINT}/{CURVE}"))
+    without_skills = not skills.exists() and any(run.glob("hierarchy/seed*.json"))  # a flat controller
+    curve = run / CURVE if finished else live / CURVE
+    rows = read_rows(curve)
     about: dict[str, Any]
     if stats:
-        about = {**_chain(stats, finished), **{name: stats[-1].get(name) for name in ("commit", "code_hash")}}
+        about = {**(_chain(stats) if finished else {}), **{key: stats[-1].get(key) for key in ("commit", "code_hash")}}
     else:
-        made = {**_metadata(result), **_json(run / STATS)}
-        about = made if finished else {"job": _json(run / "checkpoint" / JOB)}
+        about = {**_metadata(skills), **_json(run / STATS)} if finished else {"job": _json(live / JOB)}
     steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
     seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
-    artefacts = {f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])}
-    artefacts |= {f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))}
-    artefacts |= {f"videos/{path.name}": path for path in sorted(run.glob("skills*.mp4")) if _current(path, result)}
-    children, clips = skills_of(run), sorted(run.glob("clips/skill*.mp4"))
-    artefacts |= {f"clips/{clip.name}": clip for clip in clips if clip.stem not in children and _current(clip, result)}
-    evaluation = read_evaluation(run)
+    measures = read_measures(run)
     return Record(
-        experiment=place["experiment"],
-        key=place["key"],
-        name=f"{place['method']}/{run.name}",
+        **_names(place),
         rows=rows,
-        results={**_results(evaluation, steps), **_by_skill(evaluation), **_chain_curve(run)} if finished else {},
+        results={**mean_measures(measures, steps), **measures_by_skill(measures), **read_chain(run)}
+        if finished
+        else {},
         params={**_flat(about.get("job", {})), **_identity(place)},
         tags={**_tags(about), "level": "run"},
-        artefacts={**artefacts, **({result.name: result} if finished else {})},
-        started=_started(seconds, curve, result),
+        artefacts={**_shown(place), **({skills.name: skills} if finished else {})},
+        started=_started(seconds, curve, skills),
         seconds=seconds,
-        finished=finished or alone,
+        finished=finished or without_skills,
     )
 
 
-def read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
-    place, final, live = _place(run), run / name, run / f"{name}.checkpoint"
+def read_skill(run: Path, name: str, measures: Sequence[Measure]) -> Record:
+    place, final, live = Run.of(run), run / name, checkpoint_beside(run / name)
     policy, number = final / POLICY, int(name.removeprefix("skill"))
-    finished = _finished(policy, live / CURVE)
+    finished = _is_finished(policy, live / CURVE)
     curve = (final if finished else live) / CURVE
-    rows = _rows(curve)
+    rows = read_rows(curve)
     about: dict[str, Any] = _json(final / STATS) if finished else {"job": _json(live / JOB)}
     steps = int(about.get("steps") or (rows[-1].step if rows else 0))
     seconds = rows[-1].elapsed if rows else 0.0
-    results = _results(evaluation, steps, number)
-    clip = run / "clips" / f"{name}.mp4"
-    clips = {f"clips/{clip.name}": clip} if _current(clip, run / SKILLS) else {}
     outcomes = {key: value for key, value in about.items() if key not in SETTINGS and _is_number(value)}
-    results |= {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
+    final_values = {f"final/{key}": {steps: float(value)} for key, value in outcomes.items()}
+    clip = run / "clips" / f"{name}.mp4"
+    clips = {f"clips/{clip.name}": clip} if _is_current(clip, run / SKILLS) else {}
     return Record(
-        experiment=place["experiment"],
-        key=f"{place['key']}/{name}",
-        name=f"{place['method']}/{run.name}/{name}",
+        **_names(place, name),
         rows=rows,
-        results=results if finished else {},
+        results={**mean_measures(measures, steps, number), **final_values} if finished else {},
         params={**_flat(about.get("job", {})), **_flat({key: about.get(key) for key in SETTINGS}), **_identity(place)},
         tags={**_tags(about), "level": "skill"},
         artefacts={policy.name: policy, **clips} if finished else {},
@@ -117,58 +97,77 @@ def read_skill(run: Path, name: str, evaluation: Sequence[Measured]) -> Record:
     )
 
 
-def _chain(stats: Sequence[Mapping[str, Any]], finished: bool) -> dict[str, Any]:
-    """What a chain's skills have in common. It grows without becoming another run, so its hash is of its first two.
-
-    Of the second, since the first has no diversity reward, and with it no settings of one.
-    """
-    if not finished:
-        return {}
-    first = stats[:2]
-    job = first[-1].get("job", {})
-    digest = hashlib.sha256(" ".join(str(each.get("config_hash")) for each in first).encode()).hexdigest()[:16]
-    return {"job": {name: job[name] for name in COMMON if name in job}, "config_hash": digest}
-
-
-def _current(video: Path, skills: Path) -> bool:
-    """Whether a video is there, and of the skills as they are."""
-    return _modified(video) >= _modified(skills) > 0.0
-
-
 def read_hierarchy(run: Path, curve: Path) -> Record:
-    """A controller over the run's skills, finished or under way; steps are decisions."""
-    place, weights, live = _place(run), curve.with_suffix(".safetensors"), curve.with_suffix(".checkpoint")
-    finished = _finished(curve.with_suffix(".json"), live / LIVE)
-    about: dict[str, Any] = _json(curve.with_suffix(".json")) if finished else {"job": _json(live / JOB)}
+    """Read a controller over the run's skills, finished or not. Its steps are decisions."""
+    place, stats, live = Run.of(run), curve.with_suffix(".json"), checkpoint_beside(curve)
+    finished = _is_finished(stats, live / LIVE)
+    about: dict[str, Any] = _json(stats) if finished else {"job": _json(live / JOB)}
     written = curve if finished else live / LIVE
-    lines: list[dict[str, float]] = []
-    with suppress(FileNotFoundError), written.open(newline="") as file:
-        lines = [{name: _number(value) for name, value in line.items()} for line in csv.DictReader(file)]
     seconds = float(about.get("seconds", max(0.0, _modified(written) - _modified(live / JOB))))
-    rows = [
-        Row(int(line["decision"]), seconds * (index + 1) / len(lines), {f"hierarchy/{k}": v for k, v in line.items()})
-        for index, line in enumerate(lines)
-    ]
-    name = f"hierarchy/{curve.stem}"
     return Record(
-        experiment=place["experiment"],
-        key=f"{place['key']}/{name}",
-        name=f"{place['method']}/{run.name}/{name}",
-        rows=rows,
+        **_names(place, f"hierarchy/{curve.stem}"),
+        rows=read_controller_rows(written, seconds),
         results={},
         params={**_flat(about.get("job", {})), **_identity(place)},
         tags=_tags(about),
-        artefacts={path.name: path for path in (curve, weights)} if finished else {},
+        artefacts={path.name: path for path in (curve, curve.with_suffix(".safetensors"))} if finished else {},
         started=_started(seconds, written),
         seconds=seconds,
         finished=finished,
     )
 
 
-def _finished(product: Path, *curves: Path) -> bool:
-    """Whether training has made its product; a live curve that is newer belongs to a training since."""
+def _names(place: Run, child: str = "") -> dict[str, str]:
+    """Return experiment, key and name of a run, or of its skill or controller `child`.
+
+    The run `…/results/quick/point/disk/seed0` is in the experiment `quick/point`. Below a root of another name, say
+    /scratch/trial, the experiment is `trial/point`.
+    """
+    parts = place.root.parts
+    root = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
+    experiment = "/".join([*root, place.env])
+    name = "/".join(filter(None, (place.method, f"seed{place.seed}", child)))
+    return {"experiment": experiment, "key": f"{experiment}/{name}", "name": name}
+
+
+def _identity(place: Run) -> dict[str, str]:
+    return {"env": place.env, "method": place.method, "seed": str(place.seed)}
+
+
+def _chain(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what identifies a chain: the settings its skills share, and a hash of its first two skills' settings.
+
+    Later skills do not count, because a chain that grows stays the same run. The settings are the second skill's: the
+    first has no diversity reward.
+    """
+    first = stats[:2]
+    job = first[-1].get("job", {})
+    digest = hashlib.sha256(" ".join(str(each.get("config_hash")) for each in first).encode()).hexdigest()[:16]
+    return {"job": {name: job[name] for name in COMMON if name in job}, "config_hash": digest}
+
+
+def _shown(place: Run) -> dict[str, Path]:
+    """Return the figures, tables and videos of a run and its environment, by their path in MLflow."""
+    env, run = place.root / place.env, place.path
+    skills, children = run / SKILLS, skills_of(run)
+    videos, clips = sorted(run.glob("skills*.mp4")), sorted(run.glob("clips/skill*.mp4"))
+    return {
+        **{f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])},
+        **{f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))},
+        **{f"videos/{path.name}": path for path in videos if _is_current(path, skills)},
+        **{f"clips/{clip.name}": clip for clip in clips if clip.stem not in children and _is_current(clip, skills)},
+    }
+
+
+def _is_current(video: Path, skills: Path) -> bool:
+    """Return True if a video exists and is newer than the skills."""
+    return _modified(video) >= _modified(skills) > 0.0
+
+
+def _is_finished(product: Path, *live: Path) -> bool:
+    """Return True if training has made its product. A newer live curve belongs to a later training."""
     made = _modified(product)
-    return made > 0.0 and all(_modified(curve) <= made for curve in curves)
+    return made > 0.0 and all(_modified(curve) <= made for curve in live)
 
 
 def _modified(path: Path) -> float:
@@ -179,95 +178,9 @@ def _modified(path: Path) -> float:
 
 
 def _started(seconds: float, *paths: Path) -> int:
-    """When a training began whose last file was written after `seconds`, in milliseconds."""
+    """Return when a training began, in milliseconds: `seconds` before the first existing path was written."""
     last = next(filter(None, map(_modified, paths)), time.time())
     return round(1000 * (last - seconds))
-
-
-def _rows(path: Path) -> list[Row]:
-    """A training curve as far as it is written; its last line may still be incomplete."""
-    try:
-        text = path.read_text()
-    except OSError:
-        return []
-    lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
-    header = lines[0] if lines else []
-    if STEP not in header or "skill" in header:  # the latter: a chain's curves in one file, which its skills have
-        return []
-    rows: list[Row] = []
-    for line in lines[1:]:
-        values = dict(zip(header, map(_number, line), strict=False))
-        step, elapsed = values.pop(STEP, math.nan), values.get(ELAPSED, math.nan)
-        if len(line) == len(header) and step > (rows[-1].step if rows else -1):
-            finite = {name: value for name, value in values.items() if math.isfinite(value)}
-            rows.append(Row(int(step), elapsed if math.isfinite(elapsed) else 0.0, finite))
-    return rows
-
-
-def read_evaluation(run: Path) -> list[Measured]:
-    try:
-        with (run / METRICS).open(newline="") as file:
-            lines = [
-                Measured(line["condition"], int(line["skill"]), line["metric"], _number(line["value"]))
-                for line in csv.DictReader(file)
-            ]
-    except (OSError, KeyError, TypeError, ValueError):
-        return []
-    return lines
-
-
-def _results(evaluation: Sequence[Measured], steps: int, skill: int | None = None) -> dict[str, dict[int, float]]:
-    """Measures of a skill, or their means over all of a run, by metric and step.
-
-    `eval/distance` is that in the first condition, so that runs of all environments can be compared by it; where
-    there are several conditions, `eval/leg2/distance` is that in each. A condition `name@step` is a snapshot's: a
-    point of a curve.
-    """
-    conditions = list(dict.fromkeys(measured.condition.partition("@")[0] for measured in evaluation))
-    values: dict[str, dict[int, list[float]]] = {}
-    for measured in evaluation:
-        if not math.isfinite(measured.value) or skill not in (None, measured.skill):
-            continue
-        condition, _, step = measured.condition.partition("@")
-        names = [f"eval/{measured.metric}"] if condition == conditions[0] else []
-        names += [f"eval/{condition}/{measured.metric}"] if len(conditions) > 1 else []
-        for name in names:
-            values.setdefault(name, {}).setdefault(int(step) if step else steps, []).append(measured.value)
-    return {name: {step: fmean(each) for step, each in curve.items()} for name, curve in values.items()}
-
-
-def _by_skill(evaluation: Sequence[Measured]) -> dict[str, dict[int, float]]:
-    """Measures in the first condition as curves over a run's skills, whose number takes the place of the step."""
-    curves: dict[str, dict[int, float]] = {}
-    for measured in evaluation:
-        if measured.condition == evaluation[0].condition and measured.skill >= 0 and math.isfinite(measured.value):
-            curves.setdefault(f"by_skill/{measured.metric}", {})[measured.skill] = measured.value
-    return curves
-
-
-def _chain_curve(run: Path) -> dict[str, dict[int, float]]:
-    """The curves of a chain's skills as one, over the steps of the whole run; nothing for other runs.
-
-    They are the skills' curves once more, beside which those of methods that learn all skills together can be seen.
-    """
-    try:
-        with (run / CURVE).open(newline="") as file:
-            lines = list(csv.DictReader(file))
-    except OSError:
-        return {}
-    curves: dict[str, dict[int, float]] = {}
-    skill, before, last = None, 0, 0
-    for line in lines:
-        own, step = line.pop("skill", None), _number(line.pop(STEP, None))
-        if own is None or not math.isfinite(step):
-            return {}
-        if own != skill:
-            skill, before = own, last
-        last = before + int(step)
-        for name, text in line.items():
-            if not name.startswith("time/") and math.isfinite(value := _number(text)):
-                curves.setdefault(name, {})[last] = value
-    return curves
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -279,7 +192,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """What a file of tensors says of itself. Not disk.storage.files.load_tensors: that brings torch with it."""
+    """Read the metadata of a safetensors file. `disk.storage.files.load_tensors` would import torch."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -297,12 +210,8 @@ def _tags(about: Mapping[str, Any]) -> dict[str, str]:
     return tags
 
 
-def _identity(place: Mapping[str, str]) -> dict[str, str]:
-    return {name: place[name] for name in ("env", "method", "seed")}
-
-
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as MLflow's params: `sac.batch_size`."""
+    """Flatten nested settings to MLflow's params: `sac.batch_size`. Nulls are left out."""
     params: dict[str, str] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
@@ -310,13 +219,6 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif value is not None:
             params[prefix + name] = value if isinstance(value, str) else json.dumps(value)
     return params
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return math.nan
 
 
 def _is_number(value: object) -> bool:

@@ -1,9 +1,8 @@
-"""Writing to MLflow so that repeating is harmless: the store behind `disk.tracking.mirror`.
+"""Write records to MLflow. Writing a record twice adds nothing.
 
-A `Record` is what local files say about one MLflow run; `Store.put` adds whatever MLflow lacks of it. What
-is there already is read from MLflow itself, so any process on any machine continues any run: runs are found
-by the tag `disk.key`, and a metric's newest step tells which rows of the curve are new. MLflow is imported
-when a `Store` is made, not before: the trainer never pays for it.
+`Store.put` adds what MLflow lacks of a `Record`. It asks MLflow itself what is there, so any process on any machine can
+continue any run: the tag `disk.key` finds the run, and a metric's newest step tells which rows are new. MLflow is
+imported when a `Store` is made, so that training does not pay for the import.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from disk.errors import ArtefactError
 from disk.storage.files import checksum
 from disk.storage.lock import lock
+from disk.tracking.record import Record, Row, Summary
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
-BATCH = 1000  # MLflow's limit of metrics in a call
-PARAMS = 100  # and of params
+BATCH, PARAMS = 1000, 100
+"""MLflow's limits per call: of metrics, and of params or tags."""
 ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # by default a dead server costs four minutes a call
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes per call for a dead server
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -38,51 +37,9 @@ ENVIRONMENT = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 TRAINING = {"mlflow.experimentKind": "custom_model_development"}
-"""Without it MLflow's UI takes an experiment for one with language models, and hides its runs behind other pages."""
+"""Tags of an experiment. Without them MLflow's UI expects language models, and hides the runs behind other pages."""
 ATTEMPTS = 3
 Status = Literal["RUNNING", "FINISHED", "KILLED"]
-
-
-@dataclass
-class Summary:
-    """What was added to MLflow."""
-
-    runs: int = 0
-    points: int = 0
-    artefacts: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.runs} runs, {self.points} points and {self.artefacts} artefacts added"
-
-
-class Row(NamedTuple):
-    """A row of a training curve."""
-
-    step: int
-    elapsed: float
-    values: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Record:
-    """What the files of a run or of a skill say, in MLflow's terms."""
-
-    experiment: str
-    key: str
-    name: str
-    rows: Sequence[Row]
-    """The training curve, steps ascending."""
-    results: Mapping[str, Mapping[int, float]]
-    """Measured after training: metric, step, value. May change when it is measured again."""
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
-    artefacts: Mapping[str, Path]
-    """Files to upload, by their path in MLflow."""
-    started: int
-    """Milliseconds since the epoch, for a run that MLflow does not know yet."""
-    seconds: float
-    """How long training took, or takes until now."""
-    finished: bool
 
 
 class Store:
@@ -106,7 +63,7 @@ class Store:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time, where the store is a file. Servers guard themselves."""
+        """Let one process at a time into a store that is a file. Servers guard themselves."""
         if self.database is None:
             yield
             return
@@ -117,7 +74,7 @@ class Store:
             yield
 
     def experiment(self, name: str) -> str:
-        """The id of an experiment, which is made if need be."""
+        """Return the id of an experiment, which is created if it does not exist."""
         if name not in self._experiments:
             with self._locked():
                 self._experiments[name] = self._find_experiment(name) or self._create_experiment(name)
@@ -138,13 +95,13 @@ class Store:
         try:
             return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING))
         except MlflowException:
-            found = self._find_experiment(name)  # another process was faster, and servers are not locked
+            found = self._find_experiment(name)  # on a server, without a lock, another process was faster
             if found is None:
                 raise
             return found
 
     def runs(self, experiment: str, key: str) -> dict[str, Run]:
-        """The MLflow runs whose key begins with `key`; of several with one key the oldest, and the others go."""
+        """Return the MLflow runs whose key begins with `key`. Delete all but the oldest of runs with the same key."""
         from mlflow.exceptions import MlflowException
 
         found = self.client.search_runs(
@@ -153,21 +110,20 @@ class Store:
         runs: dict[str, Run] = {}
         for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
             if runs.setdefault(run.data.tags["disk.key"], run) is not run:
-                # Two processes made it at once on a server, where nothing is locked; all agree on the oldest.
-                with suppress(MlflowException):  # so does another process, at this moment
+                # Two processes created it at once on a server, without a lock. All agree on the oldest.
+                with suppress(MlflowException):  # another process deletes it too
                     self.client.delete_run(run.info.run_id)
         return runs
 
     def put(self, record: Record, known: Mapping[str, Run], parent: str | None, status: Status | None) -> str:
-        """Add what MLflow lacks of a record, and return the id of its run. Status None: leave it as it is."""
+        """Add what MLflow lacks of a record. Return the id of its run. Status None leaves the status as it is."""
         from mlflow.exceptions import MlflowException
 
         run = known.get(record.key)
-        if run is not None and _other_training(run, record):
+        if run is not None and _shows_other_training(run, record):
             self._set_aside(run, record)
             run = None
-        if run is None:
-            run = self._create(record)
+        run = run or self._create(record)
         for attempt in range(ATTEMPTS):
             try:
                 self._fill(run, record, parent, status)
@@ -175,8 +131,8 @@ class Store:
             except MlflowException:
                 if attempt == ATTEMPTS - 1:
                     raise
-                # Two processes at one run: MLflow refuses a param that both saw missing, and of two runs made
-                # at once one is gone. With what is there now the rest goes in; a dead server fails right here.
+                # Two processes write one run: MLflow refuses a param that both saw missing, and deletes one of two
+                # new runs. A second attempt starts from what is there now; a dead server fails on this line.
                 run = self.runs(record.experiment, record.key).get(record.key, run)
         return str(run.info.run_id)
 
@@ -188,14 +144,14 @@ class Store:
         self._add_artefacts(run, record.artefacts)
 
     def _set_aside(self, run: Run, record: Record) -> None:
-        """Keep a run that shows an earlier training, under a key that nobody looks for."""
+        """Keep a run that shows an earlier training, under a key that is never searched for."""
         if run.info.status == "RUNNING":
             self.client.set_terminated(run.info.run_id, "KILLED")
         self.client.update_run(run.info.run_id, name=f"{record.name} (replaced)")
         self.client.set_tag(run.info.run_id, "disk.key", f"replaced/{record.key}")
 
     def _create(self, record: Record) -> Run:
-        experiment = self.experiment(record.experiment)  # before the lock, which it takes too
+        experiment = self.experiment(record.experiment)  # before the lock, because it takes the lock too
         with self._locked():
             runs = self.runs(record.experiment, record.key)  # another process may have been faster
             if record.key not in runs:
@@ -206,21 +162,21 @@ class Store:
             return runs[record.key]
 
     def _describe(self, run: Run, record: Record, parent: str | None) -> None:
-        """Params and tags. Before any points: tags tell one training from the next under the same key."""
+        """Add params and tags. They come before points: tags tell one training from the next with the same key."""
         from mlflow.entities import Param, RunTag
 
         wanted = {**record.tags, "disk.curve": _fingerprint(record.rows)}
         if parent is not None:
             wanted["mlflow.parentRunId"] = parent
         tags = [RunTag(k, v) for k, v in wanted.items() if v and run.data.tags.get(k) != v]
-        # MLflow refuses to change a param, so the first value stays.
+        # MLflow refuses to change a param: the first value stays.
         params = [Param(k, v) for k, v in record.params.items() if k not in run.data.params]
         for start in range(0, max(len(params), len(tags)), PARAMS):
             part = slice(start, start + PARAMS)
             self.client.log_batch(run.info.run_id, params=params[part], tags=tags[part], synchronous=True)
 
     def _add_rows(self, run: Run, rows: Sequence[Row]) -> None:
-        """Rows go in ascending order, so a metric's newest step says exactly which of its points are there."""
+        """Add new rows in ascending order, so that a metric's newest step tells which points are there."""
         newest = {metric.key: metric.step for metric in run.data._metric_objs}
         points = [
             (name, value, _time(run, row.elapsed), row.step)
@@ -240,13 +196,13 @@ class Store:
             for step, value in values.items():
                 if step not in there:
                     points.append((name, value, end, step))
-                elif there[step].value != value:  # of two values at one step MLflow shows the later one
+                elif there[step].value != value:  # MLflow shows the later of two values at one step
                     points.append((name, value, there[step].timestamp + 1, step))
         self._add_points(run, points)
         self.client.set_tag(run.info.run_id, "disk.results", digest)
 
     def _newest(self, run: Run, name: str) -> dict[int, Metric]:
-        """The value that counts at each step of a metric."""
+        """Return the latest value at each step of a metric."""
         if name not in run.data.metrics:
             return {}
         history = self.client.get_metric_history(run.info.run_id, name)
@@ -273,7 +229,7 @@ class Store:
             try:
                 digest = checksum(path)[:16]
             except ArtefactError:
-                continue  # replaced or removed since it was listed; the next look will see
+                continue  # replaced or removed since it was listed; the next call adds it
             tag = f"disk.artifact.{name}"
             if run.data.tags.get(tag) != digest:
                 self.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
@@ -282,17 +238,17 @@ class Store:
 
 
 def database(uri: str) -> Path | None:
-    """The file behind an SQLite uri, absolute; None for any other store."""
+    """Return the absolute path of an SQLite uri's file; None for any other store."""
     found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
     return Path(os.path.abspath(found[1])) if found else None
 
 
 def _create_database(path: Path) -> None:
-    """An empty store, put in place whole: a process killed on the way leaves no half of a schema behind."""
+    """Create an empty store and move it into place whole: a killed process leaves no half of a schema."""
     from mlflow import MlflowClient
 
-    # Dozens of migrations, each waiting for the disk: 8 s there, 2 s in memory.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a directory of random name in it
+    # Dozens of migrations, each of which waits for the disk: 8 s on disk, 2 s in memory.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a folder of random name in it
     with tempfile.TemporaryDirectory(prefix="disk-mlflow-", dir=memory) as folder:
         made, fresh = Path(folder) / path.name, path.with_name(f".{path.name}.new")
         MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
@@ -301,25 +257,25 @@ def _create_database(path: Path) -> None:
 
 
 def explain(uri: str, error: BaseException) -> str:
-    """One line on what went wrong, without a password that the uri may hold."""
+    """Describe an error in one line, without the password that the uri may hold."""
     cause = error
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper
     reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
     hint = ""
     if (file := database(uri)) is not None and file.exists():
-        hint = f" (if {file.name} is damaged or of another MLflow: delete it, it is only a mirror, and track again)"
+        hint = f" (if {file.name} is damaged or of another MLflow version, delete it and track again: it is a mirror)"
     return f"MLflow at {re.sub(r'//[^/@]*@', '//', uri)}: {reason}{hint}"
 
 
-def _other_training(run: Run, record: Record) -> bool:
-    """Whether MLflow's run shows a training that the files have since replaced, rather than its beginning."""
+def _shows_other_training(run: Run, record: Record) -> bool:
+    """Return True if MLflow's run shows a training that is not the record's."""
     now = {"disk.curve": _fingerprint(record.rows), "disk.config_hash": record.tags.get("disk.config_hash", "")}
     return any(value and run.data.tags.get(tag, value) != value for tag, value in now.items())
 
 
 def _fingerprint(rows: Sequence[Row]) -> str:
-    """Of a curve's first row, which a resumed training has in common with itself; times may differ."""
+    """Hash a curve's first row without its times. A resumed training keeps that row."""
     if not rows:
         return ""
     return _digest([rows[0].step, {k: v for k, v in rows[0].values.items() if not k.startswith("time/")}])
@@ -330,5 +286,5 @@ def _digest(content: object) -> str:
 
 
 def _time(run: Run, elapsed: float) -> int:
-    """A moment of a training, counted from the run's start: the same in every replay."""
+    """Return a moment of a training in milliseconds, counted from the run's start: the same in every mirror."""
     return int(run.info.start_time) + round(1000 * elapsed)

@@ -19,6 +19,7 @@ from disk.cli import main
 from disk.config import EvaluationJob, MeasureJob
 from disk.errors import ArtefactError
 from disk.evaluation.run import measure
+from disk.evaluation.tables import save_rollouts
 from disk.show.gallery import MOST_POINTS, build, build_from_results
 from disk.show.video import write
 
@@ -39,7 +40,7 @@ def write_run(run: Path, lengths: Mapping[int, float], broken: Mapping[int, int]
                 frame.loc[5, "x"] = np.nan
             frames.append(frame.assign(vx=0.0, vy=0.0))
     (run / "rollouts").mkdir(parents=True)
-    pd.concat(frames).to_parquet(run / "rollouts" / "nominal.parquet", index=False)
+    save_rollouts(pd.concat(frames), run / "rollouts" / "nominal.parquet")
     measure([run / "rollouts" / "nominal.parquet"], run / "metrics.csv")
     return run
 

@@ -1,4 +1,4 @@
-"""The doctor reads a whole tree of results, misses nothing, changes nothing and says what goes on."""
+"""The doctor reads a whole tree of results, misses nothing, changes nothing and names the commands that continue."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, often, tiny_config
 
-from disk import cli, examine
+from disk import cli, doctor
 from disk.config import Config
+from disk.doctor import Report, audit, examine, runs_below
 from disk.evaluation.run import evaluate, measure
-from disk.examine import Report, _look_at, _runs
 from disk.learning.run import train_run
 from disk.storage.files import save_stats
 from disk.storage.lock import Lease
@@ -49,10 +49,7 @@ def tree(trained: Path, tmp_path: Path) -> Path:
 
 
 def looked_at(root: Path, config: Config) -> Report:
-    runs = [examine.Found(examine.Run.of(path)) for path in _runs(root)]
-    for run in runs:
-        _look_at(run, config)
-    return Report(runs, [], [], [])
+    return Report([audit(run, config) for run in runs_below(root)], [])
 
 
 def content(root: Path) -> dict[str, str]:
@@ -63,7 +60,7 @@ def test_a_healthy_tree_is_healthy_and_stays_as_it_is(tree: Path, config: Config
     before = content(tree)
     report = looked_at(tree, config)
     assert report.healthy, report.text()
-    assert all(run.complete and not run.left for run in report.runs), report.text()
+    assert all(run.trained and not run.left and not run.again for run in report.audits), report.text()
     assert "2 of 2 skills finished" in report.text()
     assert content(tree) == before
 
@@ -78,7 +75,10 @@ def test_every_file_of_a_run_that_is_damaged_is_named(tree: Path, config: Config
         path = tree / name
         whole = path.read_bytes()
         middle = len(whole) // 2
-        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        path.write_bytes(
+            whole[:-2] if path.suffix == ".csv" else flipped
+        )  # a table has no checksum: only tears are seen
         said = looked_at(tree, config).text()
         # A chain's own curve repeats those of its skills; nothing is made from it.
         if not (path.name == "progress.csv" and path.parent.name == "seed0" and "/disk/" in f"/{name}"):
@@ -94,7 +94,7 @@ def test_a_missing_file_is_no_damage_but_unfinished(tree: Path, config: Config):
     assert report.healthy
     assert "1 of 2 skills finished" in report.text()
     assert "skill01: unfinished, without visits.npy" in report.text()
-    assert not any(run.complete for run in report.runs)
+    assert not any(run.trained for run in report.audits)
 
 
 def test_skills_that_were_not_learned_after_one_another_are_named(tree: Path, config: Config):
@@ -115,8 +115,8 @@ def test_what_is_left_over_is_listed(tree: Path, config: Config):
     )
     shutil.copytree(tree / "point/disk", tree / "point/unknown")
     report = looked_at(tree, config)
-    left = "\n".join(path for run in report.runs for path in run.left)
-    for what in (".tmp: a write that was killed", "50.safetensors: no snapshot", "no point with unknown"):
+    left = "\n".join(path for run in report.audits for path in run.left)
+    for what in (".tmp: a killed write", "50.safetensors: no snapshot", "no point with unknown"):
         assert what in left
 
 
@@ -126,14 +126,14 @@ def test_checkpoints_are_those_that_a_training_would_go_on_from(tree: Path, conf
     monkeypatch.setenv("DISK_CONTROLLER", str(tree / "nobody"))  # an orphan leaves its checkpoint
     often_saved = config.model_copy(update={"runtime": often(config)})
     train_run(often_saved, tree, "point", "disk", 0, None, lambda out: nullcontext())
-    assert "skill01 can go on from step 60" in looked_at(tree, config).text()
+    assert "skill01 can resume from step 60" in looked_at(tree, config).text()
     lease = Lease(run / "skill01.checkpoint")
     assert "skill01 is being trained by process" in looked_at(tree, config).text()
     lease.release()
     rows = run / "skill01.checkpoint/replay.bin"
     rows.write_bytes(b"\0" + rows.read_bytes()[1:])
     report = looked_at(tree, config)
-    assert "skill01 starts over" in report.text()
+    assert "skill01 restarts from step 0" in report.text()
     assert "replay.bin is damaged (checksum" in report.text()
     assert not report.healthy
 
@@ -149,13 +149,15 @@ def preset_tree(root: Path, *presets: str) -> Path:
 
 
 def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(examine, "PROJECT", tmp_path)
+    monkeypatch.setattr(doctor, "PROJECT", tmp_path)
     shutil.copytree(PROJECT / "config", tmp_path / "config")
     quick = preset_tree(tmp_path / "results" / "quick", "quick.yaml")
-    assert examine.examine(quick).text().endswith("to go on: snakemake --cores 2 --configfile config/quick.yaml")
+    assert examine(quick).text().endswith("to continue: snakemake --cores 2 --configfile config/quick.yaml")
     moved = preset_tree(tmp_path / "elsewhere", "quick.yaml")
-    [line] = examine.examine(moved).going_on
-    assert line.startswith(f"to go on: python -m disk train point random --seed 0 --results {moved}")
+    [line] = examine(moved).commands
+    assert line.startswith(f"to continue: python -m disk train point random --seed 0 --results {moved}")
+    both = [line.partition(": ")[2].split()[0] for line in examine(tmp_path).commands]
+    assert both == ["python", "snakemake"], "each tree has its own preset"
 
 
 def test_the_command_line_fails_for_a_damaged_tree(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

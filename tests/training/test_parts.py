@@ -15,6 +15,7 @@ from conftest import CPU, raw_config, sigma_batch, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 from test_incremental import HERE, THERE, make, reward
+from walltime import START, expected_mb, expected_seconds, size_of
 
 from disk import config as configuration
 from disk.config import Budget, SkillJob
@@ -24,7 +25,6 @@ from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
 from disk.learning.objectives.incremental import ANNEALING
 from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.run import learn_skill
-from disk.resources import START_SECONDS, expected_mb, expected_seconds, size_of
 from disk.storage.files import load_tensors
 from disk.storage.manifest import identity
 from disk.storage.replay import Columns, save_shard
@@ -514,7 +514,7 @@ def test_a_cluster_is_asked_for_all_that_a_skill_may_take():
     tiny = tiny_config()
     plain, spending = (tiny.skill_job("point", method, 0, 2) for method in ("disk", "disk_budget"))
     size = size_of(plain.world)
-    assert expected_seconds(spending, size) > 2.0 * expected_seconds(plain, size) - START_SECONDS * 2.0
+    assert expected_seconds(spending, size) > 2.0 * expected_seconds(plain, size) - START * 2.0
     assert expected_mb(spending, [300, 300], size) >= expected_mb(plain, [300, 300], size)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +15,7 @@ from disk.evaluation.forgetting import forgetting_table, measure_usable, usable_
 from disk.figures.worlds import panels_of
 from disk.networks import Actor
 from disk.skills import Skills
+from disk.storage.files import save_stats
 
 CONFIG = config.load()
 MILLION = 1_000_000
@@ -37,7 +37,7 @@ def metrics_csv(run: Path, conditions: dict[str, dict[int, float]], steps: int, 
     ]
     run.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / name, index=False)
-    (run / "stats.json").write_text(json.dumps({"steps": steps}))
+    save_stats(run / "stats.json", {"steps": steps})
     return run / name
 
 

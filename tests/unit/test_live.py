@@ -24,7 +24,7 @@ from disk.config import World
 from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
 from disk.show import live, physics
-from disk.show.live import build, build_missing
+from disk.show.live import build, build_beside_gallery, build_missing, pages
 from disk.show.world import describe
 from disk.skills import Skills, load
 from disk.storage.files import load_tensors, save_tensors
@@ -74,6 +74,32 @@ def test_latents_positions_and_bounds_reach_the_page(tmp_path: Path) -> None:
     found = np.array(node("act", {"policy": policy, "observations": seen.tolist()}))
     for skill in skills:
         np.testing.assert_allclose(found[skill.index], skill.act(seen), atol=1e-5, rtol=0)
+
+
+@pytest.mark.needs("node")
+def test_the_page_chooses_skills_as_a_trained_controller_does(tmp_path: Path) -> None:
+    """Weights as SB3's PPO names them: two layers of 64 with tanh, and an output for each skill."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    sizes = (("mlp_extractor.policy_net.0", 29, 64), ("mlp_extractor.policy_net.2", 64, 64), ("action_net", 64, 10))
+    tensors = {}
+    for name, inputs, outputs in sizes:
+        tensors[f"policy/{name}.weight"] = torch.randn(outputs, inputs, generator=draw)
+        tensors[f"policy/{name}.bias"] = torch.randn(outputs, generator=draw)
+    (tmp_path / "hierarchy").mkdir()
+    meta = {"kind": "controller", "skills": 10, "steps": 10}
+    save_tensors(tmp_path / "hierarchy" / "seed0.safetensors", tensors, meta)
+    (tmp_path / "hierarchy" / "seed0.json").write_text(json.dumps({"job": {"size": 15.0}}))
+    seen, ways = torch.randn(200, 27, generator=draw), 10.0 * torch.randn(200, 2, generator=draw)
+    x = torch.cat((seen, ways / 15.0), dim=1)
+    for name, _, outputs in sizes:
+        x = x @ tensors[f"policy/{name}.weight"].T + tensors[f"policy/{name}.bias"]
+        x = x if outputs == 10 else x.tanh()
+    controller = live._controller(tmp_path, 10)
+    given = {"controller": controller, "observations": seen.tolist(), "ways": ways.tolist()}
+    assert node("choose", given) == x.argmax(dim=1).tolist()
+    assert live._controller(tmp_path, 9) is None  # of other skills
 
 
 def episodes_of(skills: Skills, count: int) -> tuple[list[dict[str, Any]], list[np.ndarray], list[np.ndarray]]:
@@ -266,6 +292,34 @@ def test_without_mujoco_for_browsers_a_line_says_what_to_run(
     assert not (tmp_path / "page.html").exists()
     build_missing(tmp_path / "page.html", "<b>no npm</b>")
     assert "&lt;b&gt;no npm" in (tmp_path / "page.html").read_text()
+
+
+def test_a_gallery_without_a_live_page_gets_one_that_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, job = tmp_path / "live.html", tiny_config().evaluation_job("hopper")
+    assert "no run with trained skills" in build_beside_gallery([], page, job)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said = build_beside_gallery([PRETRAINED / "hopper"], page, job)
+    assert "live --fetch" in said
+    assert "live --fetch" in page.read_text()
+
+
+def test_an_environment_without_mujoco_is_refused() -> None:
+    world = World.model_validate({"id": "Pendulum-v1", "position": {"observation": [0]}, "horizon": 10})
+    with pytest.raises(ConfigError, match="Pendulum-v1: is not a MuJoCo environment"):
+        describe(world, 0, [0])
+
+
+def test_pages_are_named_after_their_runs(tmp_path: Path) -> None:
+    runs = [tmp_path / "pretrained" / "ant", tmp_path / "results" / "ant" / "disk" / "seed3", tmp_path / "README.md"]
+    for run in runs[:2]:
+        run.mkdir(parents=True)
+        (run / "skills.safetensors").touch()
+    assert pages(runs, tmp_path / "out") == [
+        (runs[0], tmp_path / "out" / "ant.html"),
+        (runs[1], tmp_path / "out" / "ant_disk_seed3.html"),
+    ]
+    assert pages(runs[:1], None) == [(runs[0], runs[0] / "live.html")]
+    assert pages(runs[:1], tmp_path / "page.html") == [(runs[0], tmp_path / "page.html")]
 
 
 def pretend_npm(folder: Path, content: dict[str, bytes]) -> None:

@@ -98,8 +98,8 @@ def test_every_skill_has_every_metric_and_the_run_has_coverage() -> None:
     measured = metrics.measure(rollouts(from_origin({0: [[(1, 0)]], 1: [[(2, 0)]]})))
     assert list(measured.columns) == ["skill", "metric", "value"]
     assert [(row.skill, row.metric) for row in measured.itertuples()] == [
-        *((skill, metric) for skill in (0, 1) for metric in metrics.METRICS),
-        (metrics.RUN, "coverage"),
+        *((skill, metric) for skill in (0, 1) for metric in metrics.SKILL_METRICS),
+        (metrics.WHOLE_RUN, "coverage"),
     ]
 
 
@@ -114,7 +114,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
 def test_coverage_counts_unit_bins_of_all_skills() -> None:
     paths: Paths = {0: [[(0, 0), (0.9, 0.9), (1.0, 0)]], 1: [[(-0.0, 0.1), (-0.1, 0), (1.5, 0.5)]]}
     assert metrics.coverage(rollouts(paths)) == 3  # [0,1)², [1,2)×[0,1), [-1,0)×[0,1)
-    assert value(metrics.measure(rollouts(paths)), "coverage", metrics.RUN) == 3
+    assert value(metrics.measure(rollouts(paths)), "coverage", metrics.WHOLE_RUN) == 3
 
 
 def test_consistency_is_variance_over_squared_distance() -> None:
@@ -161,11 +161,11 @@ def test_a_broken_episode_is_left_out_whole(bad: float, step: int, caplog: pytes
 def test_a_skill_without_a_sound_episode_is_nan_and_the_others_are_measured() -> None:
     frame = rollouts(from_origin({0: [[(1, 0)]], 1: [[(math.nan, 0)]], 2: [[(-1, 0)]]}))
     measured = metrics.measure(frame)
-    assert all(math.isnan(value(measured, metric, 1)) for metric in metrics.METRICS)
+    assert all(math.isnan(value(measured, metric, 1)) for metric in metrics.SKILL_METRICS)
     assert value(measured, "hausdorff", 0) == value(measured, "hausdorff", 2) == 2
     everything = metrics.measure(frame.assign(x=math.nan))
     assert everything[everything["skill"] >= 0]["value"].isna().all()
-    assert value(everything, "coverage", metrics.RUN) == 0
+    assert value(everything, "coverage", metrics.WHOLE_RUN) == 0
 
 
 def run(scale: float, condition: str = "nominal") -> pd.DataFrame:
@@ -219,7 +219,7 @@ def test_the_summary_is_the_mean_over_skills_then_seeds() -> None:
     assert row["mean"] == pytest.approx(np.mean(of_seeds))
     assert row["seeds"] == 5
     assert min(of_seeds) <= row["ci_low"] < row["mean"] < row["ci_high"] <= max(of_seeds)
-    assert set(summary.index) == {*metrics.METRICS, "coverage"}
+    assert set(summary.index) == {*metrics.SKILL_METRICS, "coverage"}
 
 
 def test_the_interval_is_scipys_percentile_bootstrap() -> None:
@@ -284,29 +284,29 @@ def around(x: float, y: float) -> list[list[tuple[float, float]]]:
 def test_movers_end_farther_than_the_threshold_on_average_over_their_episodes() -> None:
     paths: Paths = {0: [[(9, 0)], [(0, 13)]], 1: [[(-10, 0)], [(10, 0)]], 2: [[(0, 0)], [(19.9, 0)]], 3: [[(0, 1)]] * 2}
     measured = measured_by(paths, moves=10.0)
-    assert value(measured, "movers", metrics.RUN) == 1  # 11 m on average; the others 10, 9.95 and 1
-    assert value(measured_by(paths, moves=9.9), "movers", metrics.RUN) == 3
+    assert value(measured, "movers", metrics.WHOLE_RUN) == 1  # 11 m on average; the others 10, 9.95 and 1
+    assert value(measured_by(paths, moves=9.9), "movers", metrics.WHOLE_RUN) == 3
 
 
 def test_a_mover_is_measured_from_its_own_start() -> None:
     frame = rollouts({0: [[(50, 0), (51, 0)]] * 2, 1: [[(50, 0), (0, 0)]] * 2})
-    assert value(metrics.measure(frame, MeasureJob(moves=10.0)), "movers", metrics.RUN) == 1
+    assert value(metrics.measure(frame, MeasureJob(moves=10.0)), "movers", metrics.WHOLE_RUN) == 1
 
 
 def test_movers_that_end_apart_count_one_each() -> None:
     apart: Paths = {0: around(20, 0), 1: around(0, 20), 2: around(-20, 0), 3: around(0, 0)}
     measured = measured_by(apart, moves=10.0)
-    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (3, 3)
+    assert (value(measured, "movers", metrics.WHOLE_RUN), value(measured, "distinct", metrics.WHOLE_RUN)) == (3, 3)
 
 
 @pytest.mark.parametrize("count", [2, 5, 20])
 def test_identical_movers_count_one_together(count: int) -> None:
     on_a_spot = measured_by({skill: [[(20, 0)]] * 10 for skill in range(count)}, moves=10.0)
-    assert value(on_a_spot, "movers", metrics.RUN) == count
-    assert value(on_a_spot, "distinct", metrics.RUN) == pytest.approx(1)
+    assert value(on_a_spot, "movers", metrics.WHOLE_RUN) == count
+    assert value(on_a_spot, "distinct", metrics.WHOLE_RUN) == pytest.approx(1)
     # Equal policies from equal starts: each episode ends at a point of its own, the same for all of them.
     alike = measured_by(dict.fromkeys(range(count), around(20, 0)), moves=10.0)
-    assert value(alike, "distinct", metrics.RUN) == pytest.approx(1)
+    assert value(alike, "distinct", metrics.WHOLE_RUN) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("episodes", [10, 200])
@@ -319,7 +319,7 @@ def test_movers_that_end_alike_by_chance_count_about_one_together(episodes: int)
 
 def test_two_alike_beside_one_apart_count_two() -> None:
     measured = measured_by({0: around(20, 0), 1: around(20, 0), 2: around(-20, 0)}, moves=10.0)
-    assert value(measured, "distinct", metrics.RUN) == pytest.approx(2)
+    assert value(measured, "distinct", metrics.WHOLE_RUN) == pytest.approx(2)
 
 
 def test_half_confused_movers_count_by_hand() -> None:
@@ -334,20 +334,20 @@ def test_half_confused_movers_count_by_hand() -> None:
 def test_standing_skills_neither_count_nor_confuse() -> None:
     paths: Paths = {0: around(20, 0), 1: [[(20, 0)], *[[(0.0, 0.0)]] * 9], 2: around(0, 0)}
     measured = measured_by(paths, moves=10.0)
-    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (1, 1)
+    assert (value(measured, "movers", metrics.WHOLE_RUN), value(measured, "distinct", metrics.WHOLE_RUN)) == (1, 1)
 
 
 def test_no_mover_and_one_mover_have_numbers() -> None:
     none = measured_by({0: around(1, 0), 1: around(0, 1)}, moves=10.0)
-    assert (value(none, "movers", metrics.RUN), value(none, "distinct", metrics.RUN)) == (0, 0)
+    assert (value(none, "movers", metrics.WHOLE_RUN), value(none, "distinct", metrics.WHOLE_RUN)) == (0, 0)
     one = measured_by({0: [[(20, 0)]], 1: [[(0, 1)]]}, moves=10.0)  # of a single episode too
-    assert (value(one, "movers", metrics.RUN), value(one, "distinct", metrics.RUN)) == (1, 1)
+    assert (value(one, "movers", metrics.WHOLE_RUN), value(one, "distinct", metrics.WHOLE_RUN)) == (1, 1)
 
 
 def test_a_skill_without_a_sound_episode_is_no_mover() -> None:
     frame = rollouts(from_origin({0: around(20, 0), 1: [[(math.nan, 0.0)]]}))
     measured = metrics.measure(frame, MeasureJob(moves=10.0))
-    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (1, 1)
+    assert (value(measured, "movers", metrics.WHOLE_RUN), value(measured, "distinct", metrics.WHOLE_RUN)) == (1, 1)
 
 
 def test_ties_favour_nobody() -> None:
@@ -361,7 +361,7 @@ def test_ties_favour_nobody() -> None:
 @pytest.mark.parametrize("count", [2, 5])
 def test_movers_of_a_single_episode_cannot_be_told_apart(count: int) -> None:
     measured = measured_by({skill: [[(20.0 + 5 * skill, 0)]] for skill in range(count)}, moves=10.0)
-    assert (value(measured, "movers", metrics.RUN), value(measured, "distinct", metrics.RUN)) == (
+    assert (value(measured, "movers", metrics.WHOLE_RUN), value(measured, "distinct", metrics.WHOLE_RUN)) == (
         count,
         pytest.approx(1),
     )
@@ -412,8 +412,8 @@ def test_skills_all_around_reach_goals_that_one_direction_does_not() -> None:
 
     star = measured_by({k: straight(2 * math.pi * k / 8) for k in range(8)}, goals=15.0)
     alike = measured_by({k: straight(0.0) for k in range(8)}, goals=15.0)
-    assert value(star, "goal_distance", metrics.RUN) < 0.3
-    assert 0.7 < value(alike, "goal_distance", metrics.RUN) < 1
+    assert value(star, "goal_distance", metrics.WHOLE_RUN) < 0.3
+    assert 0.7 < value(alike, "goal_distance", metrics.WHOLE_RUN) < 1
 
 
 def test_what_a_world_does_not_say_is_not_measured() -> None:

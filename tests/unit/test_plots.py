@@ -42,7 +42,7 @@ def line(skills: int) -> pd.DataFrame:
     return fan(skills).assign(y=0.0)
 
 
-def run(method: str, seed: int, condition: str = "nominal", speed: float = 1.0) -> metrics.Run:
+def run(method: str, seed: int, condition: str = "nominal", speed: float = 1.0) -> metrics.MeasuredRun:
     return method, seed, metrics.measure(fan(4, speed=speed + 0.1 * seed)).assign(condition=condition)
 
 
@@ -59,7 +59,7 @@ def draw(path: Path, runs: dict[str, pd.DataFrame], *, one_dimensional: bool = F
     return texts(path)
 
 
-def bars(path: Path, runs: list[metrics.Run], env: str = "point") -> list[str]:
+def bars(path: Path, runs: list[metrics.MeasuredRun], env: str = "point") -> list[str]:
     hausdorff(metrics.hausdorff_table(runs), metrics.summarise(runs), path, env=env)
     return texts(path)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from walltime import Size, expected_mb, expected_seconds, jobs_needed, memory_mb, minutes, size_of, steps_of
 
 from disk import config as configuration
 from disk.config import Config, Runtime
-from disk.resources import Size, expected_mb, expected_seconds, jobs_needed, memory_mb, minutes, size_of, steps_of
 
 PAPER = configuration.load()
 ANT = Size(27, 8, 2, 70)
@@ -87,7 +87,9 @@ def test_controllers_ask_for_what_they_need():
     assert memory_mb(ppo, [], ANT, gpu) == memory_mb(ppo, [], ANT, runtime())
 
 
-def test_the_normalisers_steps_are_counted():
-    job = PAPER.joint_job("ant", "metra", 0)
-    without = job.model_copy(update={"normaliser": None})
-    assert expected_seconds(job, ANT) - expected_seconds(without, ANT) == pytest.approx(10_000 * ANT.step_seconds)
+def test_rollouts_of_earlier_skills_are_counted():
+    first, last = (PAPER.skill_job("hopper", "disk", 0, skill) for skill in (0, 49))
+    size = size_of(first.world)
+    rolled_out = 49 * last.objective.past_states * size.step_seconds
+    last = last.model_copy(update={"steps": first.steps})
+    assert expected_seconds(last, size) - expected_seconds(first, size) == pytest.approx(rolled_out)

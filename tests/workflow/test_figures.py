@@ -11,7 +11,7 @@ from conftest import tiny_config
 from test_plots import fan, texts
 
 from disk import config
-from disk.evaluation.tables import runs_table
+from disk.evaluation.tables import runs_table, save_rollouts
 from disk.figures import catalogue as figures
 from disk.figures.consistency import draw_consistency
 from disk.figures.curves import draw_curves
@@ -79,8 +79,7 @@ def test_the_list_of_runs_names_those_made_by_other_code(tmp_path: Path) -> None
 
 
 def save(path: Path, frame: pd.DataFrame) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(path)
+    save_rollouts(frame, path)
     return path
 
 

@@ -13,5 +13,5 @@ table, figure, *files = map(Path, paths)
 after = [path for path in files if path.name == "after_training.csv"]
 final = [path for path in files if path.name == "metrics.csv"]
 rows = forgetting_table(Environment.model_validate_json(environment), after, final)
-save_csv(rows, table, files)
+save_csv(rows, table)
 forgetting(rows, figure, env=name)

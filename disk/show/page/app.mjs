@@ -539,7 +539,7 @@ export class App {
     const { camera, canvas } = scene;
     const { clientWidth: width, clientHeight: height } = canvas;
     const wide = width > 760;
-    const edges = wide ? { left: 30, right: 296, top: 116, bottom: 196 } : { left: 14, right: 14, top: 150, bottom: 216 };
+    const edges = wide ? { left: 30, right: 296, top: 116, bottom: 196 } : { left: 16, right: 16, top: 150, bottom: 236 };
     const free = [Math.max(80, width - edges.left - edges.right), Math.max(80, height - edges.top - edges.bottom)];
     scene.shift = [(edges.left - edges.right) / width, (edges.bottom - edges.top) / height];
     const kept = { target: camera.target, distance: camera.distance };
@@ -550,6 +550,8 @@ export class App {
       const [x, y] = this.planar(actor);
       return [x, y + actor.offset, this.world.about.floor + 0.4 * this.size()];
     });
+    const { goal, mode } = this.state;
+    if (mode === 'work' && goal) places.push([...goal, places[0][2]]);
     for (let i = 0; i < 3; i++) this.fit(places, free, least);
     this.wish = { target: camera.target, distance: camera.distance };
     const wanted = this.zoomed * this.wish.distance;

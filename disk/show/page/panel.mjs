@@ -182,9 +182,17 @@ export class Panel {
     $('scene').classList.toggle('goal', state.mode === 'work');
     this.cards.forEach(({ item, button }, skill) => {
       const on = state.mode !== 'all' && skill === app.actors[0].skill;
+      if (on && button.getAttribute('aria-pressed') !== 'true') this.reveal(item);
       button.setAttribute('aria-pressed', String(on));
       item.classList.toggle('other', state.mode !== 'all' && !on);
     });
+  }
+
+  /** Bring a card into view where there is no room for all, without moving anything else. */
+  reveal(item) {
+    const box = $('cards');
+    if (item.offsetLeft < box.scrollLeft) box.scrollLeft = item.offsetLeft - 8;
+    else box.scrollLeft = Math.max(box.scrollLeft, item.offsetLeft + item.offsetWidth - box.clientWidth + 8);
   }
 
   /** What changes all the time: the clock, and how far each robot has got. */

@@ -418,7 +418,7 @@ function geomsOf(model) {
     const type = model.geom_type[id];
     if (type === PLANE || type === 1 || model.geom_group[id] > 2) continue;
     const body = model.geom_bodyid[id];
-    const shape = type === MESH ? 100 + model.geom_dataid[id] : type === SPHERE ? CAPSULE : type;
+    const shape = type === MESH ? 100 + model.geom_dataid[id] : type;
     const size = type === SPHERE ? [model.geom_size[3 * id], 0, 0] : type === MESH ? [1, 1, 1]
       : type === CYLINDER ? [model.geom_size[3 * id], model.geom_size[3 * id], model.geom_size[3 * id + 1]]
       : Array.from(model.geom_size.slice(3 * id, 3 * id + 3));
@@ -440,6 +440,7 @@ function depthOf(model) {
 
 function shapesOf(gl, model, instances) {
   const shapes = new Map([
+    [SPHERE, shape(gl, ball(22, 36, false), instances, true)],
     [CAPSULE, shape(gl, ball(12, 20, true), instances, true)],
     [ELLIPSOID, shape(gl, ball(16, 24, false), instances, false)],
     [CYLINDER, shape(gl, tube(32), instances, false)],
