@@ -100,7 +100,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     columns = COLUMNS[path.name]
     text = "\n".join(load_rows(path))
     try:
-        frame = pd.read_csv(io.StringIO(text), dtype=columns)  # type: ignore[arg-type]
+        frame = pd.read_csv(io.StringIO(text), dtype=columns)
     except ValueError as error:
         raise ArtefactError(f"{path}: is damaged ({error}). {AGAIN}") from None
     if list(frame.columns) != list(columns):
