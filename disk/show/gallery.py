@@ -127,8 +127,10 @@ def _read(run: Path, condition: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     for path in (rollouts, run / METRICS):
         if not path.exists():
             raise ArtefactError(f"no {path.name}")
-    metrics = read_csv(run / METRICS)
-    frame = read_rollouts(rollouts)
+    try:
+        frame, metrics = read_rollouts(rollouts), read_csv(run / METRICS)
+    except ArtefactError:  # its message has a path, which a page that is shown to others must not have
+        raise ArtefactError("its files are damaged: `python -m disk doctor` names them") from None
     if not len(sound(frame)):
         raise ArtefactError("no episode without NaN")
     return frame, metrics[metrics["condition"] == condition]
