@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart test lint format schema figures report ui bench soak campaign clean
+.PHONY: help setup quickstart fast test lint format schema figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ quickstart: setup  ## skills of the point robot: train, measure, draw; minutes
 	snakemake --cores $(CORES) --configfile config/quick.yaml
 	@python workflow/scripts/show.py results/quick/point
 
+fast: setup lint  ## lint, types and unit tests
+	pytest -n $(CORES) --dist worksteal tests/unit
+
 test: setup lint  ## lint, types and all tests; one more at a time than there are cores, since some wait for SLURM
 	pytest -n $$(($(CORES) + 1)) --dist worksteal
 
@@ -45,7 +48,7 @@ format: setup  ## format everything
 	ruff check --fix .
 	snakefmt Snakefile workflow
 
-schema: setup  ## workflow/schemas/config.schema.yaml from disk/config.py
+schema: setup  ## workflow/schemas/config.schema.yaml from disk/config/
 	python -c 'import yaml, disk.config; print(yaml.safe_dump(disk.config.schema(), sort_keys=False), end="")' \
 	  > workflow/schemas/config.schema.yaml
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(PROJECT / "tests")]
+sys.path[:0] = [str(PROJECT / "tests"), str(PROJECT / "tests/machine")]
 from test_slurm import TARGETS, Node, until  # noqa: E402
 
 ALLOCATION = ["--parsable", "--time=20", "--cpus-per-task=1", "--mem=100"]

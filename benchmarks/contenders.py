@@ -55,8 +55,9 @@ def ours(observations: int, actions: int, actor_every: int, target_every: int, *
     import torch
 
     from disk.config import Sac, load
-    from disk.learning.replay import Batch, Columns
+    from disk.learning.replay import Batch
     from disk.learning.sac import SAC
+    from disk.storage.replay import Columns
 
     settings = load().sac.model_dump() | {"hidden": [HIDDEN, HIDDEN], "batch_size": BATCH}
     config = Sac.model_validate(settings | {"actor_every": actor_every, "target_every": target_every, **changes})

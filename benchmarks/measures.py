@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from disk.config import Config, load
-from disk.evaluation.metrics import RUN, distinct, ends
+from disk.evaluation.metrics import WHOLE_RUN, distinct, ends
 from disk.storage.files import save_text
 
 
@@ -50,7 +50,7 @@ def complete(metrics: Path, config: Config) -> list[str]:
         if condition == first and paths.exists():
             new["distinct"] = told_apart(paths, movers)
         found = {metric: value for metric, value in new.items() if (condition, metric) not in known}
-        added += [f"{condition},{RUN},{metric},{value:.9g}" for metric, value in found.items()]
+        added += [f"{condition},{WHOLE_RUN},{metric},{value:.9g}" for metric, value in found.items()]
         lines += added[len(added) - len(found) :]
     save_text(metrics, "\n".join([text.partition("\n")[0], *lines]) + "\n")
     return added

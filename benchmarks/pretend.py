@@ -15,11 +15,11 @@ from disk import config as configuration
 from disk.config import Config, SkillJob
 from disk.envs import make
 from disk.learning.artefacts import describe
-from disk.learning.replay import Columns, save_shard
 from disk.networks import Actor
 from disk.skills import Skills
-from disk.storage.files import checksum, save_json, save_text, whole
+from disk.storage.files import checksum, save_stats, save_text, whole
 from disk.storage.manifest import CHECKED
+from disk.storage.replay import Columns, save_shard
 
 
 def long_chain(env: str, skills: int, steps: int) -> Config:
@@ -53,7 +53,7 @@ def write_skill(job: SkillJob, folder: Path) -> None:
         "mean_diversity": 0.5 if job.skill else None,
         "checksums": {name: checksum(folder / name) for name in CHECKED},
     }
-    save_json(folder / "stats.json", stats)
+    save_stats(folder / "stats.json", stats)
 
 
 def write_chain(settings: Config, env: str, method: str, skills: int, run: Path) -> list[Path]:

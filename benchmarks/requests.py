@@ -13,16 +13,19 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 from pathlib import Path
 
 from disk import config as configuration
 from disk.config import Config, JointJob, Runtime, SkillJob
-from disk.resources import expected_mb, memory_mb, minutes, size_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
+from walltime import expected_mb, memory_mb, minutes, size_of
 
 START = 9.0
 """CPU seconds of a trainer before its first step, and of the process beside it before its first look."""
 ON_THE_NODE = 10.0
-"""Seconds that SLURM counts besides: Snakemake, which starts twice. 6 to 12 in the jobs of tests/test_slurm.py."""
+"""Seconds that SLURM counts besides: Snakemake, twice. 6 to 12 in the jobs of tests/machine/test_slurm.py."""
 
 
 def main() -> None:

@@ -35,8 +35,9 @@ def learn_only(env: str) -> tuple[Said, Any]:
 
     from disk import config as configuration
     from disk.envs import make
-    from disk.learning.replay import Columns, Replay
+    from disk.learning.replay import Replay
     from disk.learning.sac import SAC
+    from disk.storage.replay import Columns
 
     settings = configuration.load()
     world, config = make(settings.environment(env).world()), settings.sac_of(env, "disk")

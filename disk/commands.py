@@ -61,24 +61,22 @@ def evaluate(arguments: Namespace) -> None:
         print(check(arguments.run, arguments.threads))
     else:
         from disk.evaluation.run import evaluate_run
-        from disk.figures.draw import draw_run
+        from disk.figures.trajectories import draw_run
 
         config = _config(arguments)
         print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
 
 
 def doctor(arguments: Namespace) -> None:
-    from disk.doctor import machine
+    from disk.doctor import examine, machine
+    from disk.errors import ArtefactError
 
     print(machine())
     if arguments.results:
-        from disk.errors import ArtefactError
-        from disk.examine import examine
-
         report = examine(arguments.results, arguments.configfile)
         print(report.text())
         if not report.healthy:
-            raise ArtefactError(f"{arguments.results}: some files are damaged; see the lines with DAMAGED above")
+            raise ArtefactError(f"{arguments.results}: files are damaged; each DAMAGED above names the remedy")
 
 
 def play(arguments: Namespace) -> None:

@@ -1,35 +1,59 @@
-"""What this machine has. What state results are in is in `disk.examine`."""
+"""`python -m disk doctor`: what this machine has, and the state of results on disk.
+
+The audit reads everything and changes nothing. It compares all checksums, and examines checkpoints as a training would.
+For each run it lists what is finished, unfinished, damaged or left over. It ends with the commands that continue.
+"""
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import torch
+
+from disk.config import DEFAULT_FILES, PROJECT, Config
+from disk.config import load as load_config
+from disk.errors import ArtefactError, ConfigError
+from disk.evaluation.tables import COLUMNS, read_csv, read_rollouts
+from disk.figures.catalogue import environments, figures_of, runs_of
+from disk.skills import bundle, load
+from disk.storage import layout
+from disk.storage.checkpoint import verify
+from disk.storage.files import checksum, load_rows, load_stats, load_tensors
+from disk.storage.layout import CURVE, HAUSDORFF, METRICS, SKILLS, STATS, SUMMARY, Run
+from disk.storage.lock import holder
+from disk.storage.manifest import CHECKED, RESTORE, same_checksum, same_inputs
 from disk.storage.provenance import code_hash
 
 PACKAGES = ("torch", "mujoco", "gymnasium", "numpy", "snakemake", "mlflow", "pydantic", "safetensors")
+UNKNOWN = "no preset in config/ made these; give --configfile with the one that did"
+NO_RUNS = "no runs here; a run is a folder like results/point/disk/seed0"
+PUBLISHED = "published skills, not a run; `python -m disk evaluate {}` compares them with their card"
+Preset = tuple[Sequence[Path], Config]
 
 
 def machine() -> str:
-    """Versions, devices, rendering and schedulers, one line each."""
-    import torch
-
+    """Describe versions, devices, rendering and schedulers, one line each."""
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = []
-    for name in PACKAGES:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{name} missing")
+    rendering = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
+    installed = {package.name: package.version for package in importlib.metadata.distributions()}
     rows = {
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        "packages": ", ".join(versions),
+        "packages": ", ".join(f"{name} {installed.get(name, 'missing')}" for name in PACKAGES),
         "cores": str(usable),
         "devices": ", ".join(cuda) or "CPU only (no CUDA device)",
-        "rendering": _rendering(),
+        "rendering": ", ".join(rendering)
+        or "neither EGL nor OSMesa: install libegl1 and libgl1-mesa-dri, or libosmesa6",
         "slurm": shutil.which("sbatch") or "no sbatch: --profile slurm needs one",
         "tracking": os.environ.get("MLFLOW_TRACKING_URI", "the configuration's (MLFLOW_TRACKING_URI is not set)"),
         "code": code_hash(),
@@ -37,8 +61,240 @@ def machine() -> str:
     return "\n".join(f"{name:10} {value}" for name, value in rows.items())
 
 
-def _rendering() -> str:
-    import ctypes.util
+@dataclass
+class Audit:
+    """The state of one run, or of a tree's tables."""
 
-    found = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
-    return ", ".join(found) or "neither EGL nor OSMesa: install libegl1 and libgl1-mesa-dri, or libosmesa6"
+    path: Path
+    state: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Files that nothing will use."""
+    stale: list[str] = field(default_factory=list)
+    """Folders of trainings with other code than today's."""
+    again: list[Path] = field(default_factory=list)
+    """Damaged files, and missing ones from which other files were made. Snakemake does not make these by itself."""
+    trained: bool = True
+
+    def check(self, target: Path, look: Callable[..., object], *arguments: Any) -> bool:
+        """Return True if `look` accepts its arguments. Otherwise note the damage; making `target` again mends it."""
+        try:
+            look(*arguments)
+            return True
+        except ArtefactError as error:
+            self.damaged.append(str(error))
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            self.damaged.append(f"{target}: is damaged ({error!r}). {RESTORE}")
+        self.again += [target] if target not in self.again else []
+        return False
+
+
+@dataclass
+class Report:
+    audits: list[Audit]
+    commands: list[str]
+
+    @property
+    def healthy(self) -> bool:
+        return not any(found.damaged for found in self.audits)
+
+    def text(self) -> str:
+        lines = []
+        for found in self.audits:
+            lines += [f"{found.path}: {', '.join(found.state)}"] if found.state else []
+            lines += [f"  DAMAGED: {fault}" for fault in found.damaged]
+            lines += [f"  left over: {path}" for path in found.left]
+        stale = [path for found in self.audits for path in found.stale]
+        if stale:
+            lines.append(f"made by other code than today's ({code_hash()}): {', '.join(stale)}")
+            lines.append("  they are used as they are; `retrain_on_code_change: true` retrains them")
+        return "\n".join([*lines, *self.commands])
+
+
+def examine(root: Path, presets: Sequence[Path] = ()) -> Report:
+    """Examine all results below a folder. Without `presets`, find out for each tree which preset made it."""
+    if not root.is_dir():
+        raise ArtefactError(f"{root}: is not a directory")
+    known, report, runs = _presets(presets), Report([], []), runs_below(root)
+    for tree in sorted({run.root for run in runs}):
+        own = [run for run in runs if run.root == tree]
+        preset = known[0] if presets else _made_by(tree, own, known)
+        audits = [*(audit(run, preset and preset[1]) for run in own), Audit(tree)]
+        for path in sorted(path for name in (HAUSDORFF, SUMMARY) for path in tree.glob(f"*/{name}")):
+            if path.is_relative_to(root):
+                audits[-1].check(path, read_csv, path)
+        report.audits += audits
+        report.commands += _commands(root, audits, *preset) if preset else [f"{tree}: {UNKNOWN}"]
+    packs = [path.parent for path in sorted(root.rglob(SKILLS))] if not runs else []
+    report.commands += [f"{path}: {PUBLISHED.format(shlex.quote(str(path)))}" for path in packs]
+    report.commands += [f"{root}: {NO_RUNS}"] if not runs and not packs else []
+    return report
+
+
+def runs_below(root: Path) -> list[Run]:
+    paths = [root] if layout.RUN_NAME.fullmatch(root.name) else sorted(root.rglob("seed*"))
+    runs = [path for path in paths if path.is_dir() and layout.RUN_NAME.fullmatch(path.name)]
+    return [Run.of(path) for path in runs if len(path.parts) > 2]
+
+
+def _presets(given: Sequence[Path]) -> list[Preset]:
+    found: list[Preset] = [(given, load_config(*given))]
+    for path in () if given else sorted({*(PROJECT / "config").glob("*.yaml")} - {*DEFAULT_FILES}):
+        with suppress(ConfigError):
+            found.append(([path], load_config(path)))
+    return found
+
+
+def _made_by(tree: Path, runs: Sequence[Run], presets: Sequence[Preset]) -> Preset | None:
+    """Return the preset that trained most of these runs, by the job hashes in their stats.json; None if none did.
+
+    Presets with the same jobs are told apart by the place they write to, then by the number of skills.
+    """
+
+    def rank(preset: Preset) -> tuple[int, bool, int]:
+        files, config = preset
+        found = [(run, stats) for run in runs for stats in (run.path / STATS, *run.path.glob(f"skill*/{STATS}"))]
+        own = [run for run in runs if run.env in config.environments and run.method in config.methods]
+        absent = sum(not run.skill(k).exists() for run in own for k in range(config.skills_of(run.env, run.method)))
+        return sum(_is_of(config, *each) for each in found), bool(files) and tree.resolve() == _home(config), -absent
+
+    best = max(presets, key=rank)
+    return best if rank(best)[0] else None
+
+
+def _home(config: Config) -> Path:
+    return (PROJECT / layout.results_root(config)).resolve()
+
+
+def _is_of(config: Config, run: Run, stats: Path) -> bool:
+    """Return True if a configuration has the job that left this stats.json."""
+    place, skill = (run.env, run.method, run.seed), layout.SKILL_NAME.fullmatch(stats.parent.name)
+    try:
+        job = config.skill_job(*place, int(skill[1])) if skill else config.joint_job(*place)
+        return bool(load_stats(stats)["config_hash"] == job.digest())
+    except (ArtefactError, ConfigError, KeyError):
+        return False
+
+
+def audit(run: Run, config: Config | None) -> Audit:
+    """Examine one run. Without a configuration, it has as many skills as there are."""
+    found, path = Audit(run.path), run.path
+    skills, metrics, table = path / SKILLS, path / METRICS, run.root / run.env / HAUSDORFF
+    if config and not (run.env in config.environments and run.method in config.methods):
+        found.left.append(f"{path}: the configuration has no {run.env} with {run.method}")
+        config = None
+    readable = skills.exists() and found.check(skills, load, skills)
+    if config.methods[run.method].incremental if config else any(path.glob("skill[0-9][0-9]")):
+        policies = _audit_chain(found, run, config)
+        if readable and all(policy.exists() for policy in policies):
+            found.check(skills, _same_bundle, skills, policies)
+    else:
+        found.trained = _audit_training(found, path, layout.RUN_FILES, {}, needed=metrics.exists())
+        found.state.append("trained" if found.trained else "not trained yet")
+    for folder in sorted(path.glob(f"*{layout.CHECKPOINT}")):
+        _audit_checkpoint(found, folder)
+    found.trained &= skills.exists()
+    found.state.append(f"{SKILLS} is there" if skills.exists() else f"no {SKILLS} yet")
+    found.state.append("measured" if metrics.exists() else "not measured yet")
+    found.again += [file for file, later in ((skills, metrics), (metrics, table)) if later.exists() > file.exists()]
+    for rollouts in sorted(path.glob("rollouts/*.parquet")):
+        found.check(rollouts, read_rollouts, rollouts)
+    for measured in sorted(file for file in path.glob("*.csv") if file.name in COLUMNS):
+        found.check(measured, read_csv, measured)
+    found.left += [f"{file}: a killed write; delete it" for file in sorted(path.rglob(".*.tmp"))]
+    return found
+
+
+def _audit_chain(found: Audit, run: Run, config: Config | None) -> list[Path]:
+    """Examine the skills of a chain. Return the policies that its file of skills is made from."""
+    present = {int(match[1]) for path in run.path.iterdir() if (match := layout.SKILL_NAME.fullmatch(path.name))}
+    wanted = config.skills_of(run.env, run.method) if config else max(present, default=-1) + 1
+    owners = [config.owner_of(run.method, k) if config else run.method for k in range(max(wanted - 1, *present, 0) + 1)]
+    folders = [Run(run.root, run.env, owner, run.seed).skill(skill) for skill, owner in enumerate(owners)]
+    own, done, sums = owners[:wanted].count(run.method), 0, dict[str, str]()
+    for skill, folder in enumerate(folders):
+        if owners[skill] == run.method:
+            needed = skill < wanted and (run.path / SKILLS).exists()
+            finished = _audit_training(found, folder, layout.SKILL_FILES, sums, needed)
+            done += finished
+            if finished and skill >= wanted:
+                found.left.append(f"{folder}: the configuration has {wanted} skills")
+        sums |= {f"{folder.name}/{name}": checksum(folder / name) for name in CHECKED if (folder / name).is_file()}
+    count = f"{done} of {own}" if config else f"{done}"
+    found.state.append(f"{count} skills finished" if own else "all its skills are another run's")
+    found.trained &= done >= own
+    return [folder / layout.POLICY for folder in folders[:wanted]]
+
+
+def _audit_training(found: Audit, folder: Path, names: Sequence[str], earlier: dict[str, str], needed: bool) -> bool:
+    """Compare a training's files with its stats.json and the `earlier` skills' checksums. Return True if none lacks."""
+    lacking, file = [name for name in names if not (folder / name).exists()], folder / STATS
+    found.again += [folder / name for name in lacking[:1] if needed]
+    if 0 < len(lacking) < len(names):
+        found.left.append(f"{folder}: unfinished, without {', '.join(lacking)}")
+    if STATS in lacking or not found.check(file, load_stats, file):
+        return not lacking
+    stats = load_stats(file)
+    sums = stats.get("checksums", {})
+    for name in sums:
+        snapshot = "/" in name  # which Snakemake does not know of
+        if snapshot or name not in lacking:
+            found.check(file if snapshot else folder / name, same_checksum, folder, name, stats)
+    if CURVE not in lacking:
+        found.check(folder / CURVE, load_rows, folder / CURVE)
+    found.check(file, same_inputs, folder, stats, earlier)
+    for path in sorted(folder.glob("snapshots/*")):
+        if path.relative_to(folder).as_posix() not in sums:
+            found.left.append(f"{path}: no snapshot of this training")
+    found.stale += [str(folder)] if stats.get("code_hash") != code_hash() else []
+    return not lacking
+
+
+def _same_bundle(bundled: Path, policies: Sequence[Path]) -> None:
+    """Refuse a run's file of skills if it differs from the policies of its chain."""
+    found, expected = load(bundled).actor.state_dict(), bundle(policies).actor.state_dict()
+    if found.keys() != expected.keys() or not all(torch.equal(found[name], expected[name]) for name in expected):
+        raise ArtefactError(f"{bundled}: holds other skills than the policies beside it. {RESTORE}")
+
+
+def _audit_checkpoint(found: Audit, folder: Path) -> None:
+    name = folder.name.removesuffix(layout.CHECKPOINT).removesuffix(".") or "training"
+    if trainer := holder(folder / layout.LEASE):
+        found.state.append(f"{name} is being trained by {trainer}")
+        return
+    found.trained = False
+    if not (folder / layout.STATE).exists():
+        found.state.append(f"{name} restarts from step 0: nothing is saved yet")
+        return
+    try:
+        _, meta = load_tensors(folder / layout.STATE)
+        verify(folder, meta)
+        found.state.append(f"{name} can resume from step {meta['step']}")
+    except (ArtefactError, KeyError, TypeError, ValueError, OSError) as error:
+        found.state.append(f"{name} restarts from step 0")
+        found.damaged.append(f"{error}; nothing to do: the same command notices and restarts this training")
+
+
+def _commands(root: Path, audits: Sequence[Audit], files: Sequence[Path], config: Config) -> list[str]:
+    """Say what to type: Snakemake for results where a preset writes them, `python -m disk` for others."""
+    tree, runs, lines = audits[-1].path, audits[:-1], []
+    names = shlex.join(str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path) for path in files)
+    option = f" --configfile {names}" if files else ""
+    if tree.resolve() != _home(config):
+        for found in runs:
+            run, path = Run.of(found.path), shlex.quote(str(found.path))
+            train = f"train {run.env} {run.method} --seed {run.seed} --results {shlex.quote(str(tree))}"
+            if found.damaged or not (found.trained and (found.path / METRICS).exists()):
+                command = f"evaluate {path}" if found.trained and not found.damaged else train
+                lines.append(f"to continue: python -m disk {command}{option}")
+        return lines or [f"{tree}: everything is finished"]
+    again = [path for found in audits for path in found.again]
+    if again:
+        targets = shlex.join(str(layout.results_root(config) / path.relative_to(tree)) for path in again)
+        lines.append(f"to make missing or damaged files: snakemake {targets} --forcerun {targets} --cores 2{option}")
+    wanted = [tree / name for env in environments(config) for name in (*figures_of(config, env), f"{env}/{SUMMARY}")]
+    wanted += [Run(tree, env, *run).path / METRICS for env in environments(config) for run in runs_of(config, env)]
+    absent = [path for path in wanted if path.is_relative_to(root) and not path.exists() and path not in again]
+    if absent or not all(found.trained or found.again for found in runs):
+        lines.append(f"to continue: snakemake --cores 2{option}")
+    return lines or [f"{tree}: everything is finished"]

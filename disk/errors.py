@@ -6,7 +6,16 @@ This module imports nothing of the package and no torch, so the command line can
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LARGEST = 3.4028234663852886e38
+"""The largest finite 32-bit number."""
 
 
 class DiskError(Exception):
@@ -45,3 +54,20 @@ class Interrupted(DiskError, RuntimeError):
         super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}; state saved in {where}")
         self.signum = signum
         self.code = 128 + signum
+
+
+def must_be_finite(what: str, values: np.ndarray, step: int) -> None:
+    """Raise if any of the values is NaN, infinite or too large for 32 bits."""
+    if not (abs(values) <= LARGEST).all():  # which is False for NaN too
+        raise NotFiniteError(f"{what} is {values} at step {step}; the last good checkpoint is kept.")
+
+
+@contextmanager
+def to_blame(path: Path) -> Iterator[None]:
+    """Name the file that a number which is not finite belongs to."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise NotFiniteError(
+            f"{path}: {error} If the same command run again ends here too, change a setting."
+        ) from None

@@ -28,8 +28,9 @@ from disk import config as configuration
 from disk.config import Config, Runtime
 from disk.envs.point import PointEnv
 from disk.evaluation.run import evaluate_run
-from disk.learning.replay import Batch, Columns
+from disk.learning.replay import Batch
 from disk.learning.run import learn_skill, train_run
+from disk.storage.replay import Columns
 
 torch.set_num_threads(1)
 os.environ.pop("SLURM_JOB_ID", None)  # the tests may run in a job, but what they train does not
@@ -38,6 +39,7 @@ hypothesis.settings.load_profile("disk")
 
 CPU = torch.device("cpu")
 PROJECT = Path(__file__).resolve().parent.parent
+TIERS = [PROJECT / "tests" / name for name in ("unit", "training", "workflow", "machine")]
 SAME_BYTES = ("policy.safetensors", "replay.safetensors", "visits.npy")
 
 TINY: dict[str, Any] = {
@@ -58,10 +60,19 @@ TINY: dict[str, Any] = {
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    for tier in TIERS:
+        config.addinivalue_line("markers", f"{tier.name}: tests of tests/{tier.name}")
     config.addinivalue_line("markers", "campaign: minutes of a busy machine; run by make campaign")
     config.addinivalue_line(
         "markers", "needs(name): skipped where the machine lacks slurm, chromium, gl, node or wasm; see needs.py"
     )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by its tier, the folder it lies in: `pytest -m "not machine"`."""
+    tier = item.path.parent.name
+    if tier in {path.name for path in TIERS}:
+        item.add_marker(tier)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -210,7 +221,7 @@ def deadly_child(calls_left: int, work: Callable[[], object]) -> int:
 
 def run_python(code: str, *arguments: object, cwd: Path | None = None, **kwargs: Any) -> subprocess.Popen[str]:
     """Another Python process that finds `disk` and these tests; talk to it through its pipes."""
-    paths = os.pathsep.join([str(PROJECT), str(PROJECT / "tests"), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([*map(str, (PROJECT, PROJECT / "tests", *TIERS)), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **kwargs.pop("env", {})},

@@ -1,6 +1,6 @@
 // What the page's modules compute, outside a browser: node live.mjs TASK < JSON > JSON. Tests compare it with Python.
 import { readFileSync } from 'node:fs';
-import { Policy, unpack, widen } from '../disk/show/page/policy.mjs';
+import { Controller, Policy, unpack, widen } from '../disk/show/page/policy.mjs';
 import { World } from '../disk/show/page/world.mjs';
 
 const given = JSON.parse(readFileSync(0, 'utf8'));
@@ -14,6 +14,13 @@ const tasks = {
   async act({ policy, observations }) {
     const skills = await policyOf(policy);
     return policy.which.map((_, skill) => observations.map((seen) => Array.from(skills.act(skill, seen))));
+  },
+
+  /** The skill that a controller chooses for each observation and way to the goal. */
+  async choose({ controller, observations, ways }) {
+    const values = new Float32Array((await unpack(controller.weights)).buffer);
+    const chooser = new Controller(controller, values);
+    return observations.map((seen, i) => chooser.choose(seen, ways[i]));
   },
 
   /** For each episode: observations after each action, from each of its own states, and freely from the first. */

@@ -9,32 +9,30 @@ result: device, threads, logging and tracking are `Runtime`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import NonNegativeInt, PositiveInt, ValidationError, create_model, model_validator
 
 from disk.config import resolve
 from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
 from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob, UsableJob
 from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
+from disk.config.objectives import objectives
 from disk.config.settings import (
     Adaptive,
     Budget,
     Curriculum,
-    Dads,
-    Diayn,
     Evaluation,
     Given,
     Hierarchy,
     Incremental,
     Iteration,
     Measured,
-    Metra,
     Model,
     Name,
-    ObjectiveSettings,
     Runtime,
     Sac,
     Share,
@@ -52,8 +50,6 @@ __all__ = [
     "Config",
     "Coordinates",
     "Curriculum",
-    "Dads",
-    "Diayn",
     "Downstream",
     "Environment",
     "Evaluation",
@@ -68,10 +64,8 @@ __all__ = [
     "MeasureJob",
     "Measured",
     "Method",
-    "Metra",
     "Model",
     "Name",
-    "ObjectiveSettings",
     "RunGroup",
     "Runtime",
     "Sac",
@@ -101,9 +95,6 @@ class Config(Model):
     methods: dict[Name, Method]
     sac: Sac
     disk: Incremental
-    diayn: Diayn
-    dads: Dads
-    metra: Metra
     curriculum: Curriculum
     adaptive: Adaptive
     normaliser: Measured
@@ -166,12 +157,12 @@ class Config(Model):
     def skills_of(self, env: str, method: str) -> int:
         return self.methods[method].skills.get(env, self.environments[env].skills)
 
-    def settings_of(self, method: str) -> ObjectiveSettings | None:
-        """Settings of a method's objective; null where nothing is learned."""
+    def settings_of(self, method: str) -> Model | None:
+        """Return the settings of a method's objective; None where nothing is learned."""
         row = self.methods[method]
         if row.objective == "none":
             return None
-        base: ObjectiveSettings = getattr(self, row.objective)
+        base: Model = getattr(self, row.objective)
         return changed(base, row.settings, f"methods.{method}.settings")
 
     def sac_of(self, env: str, method: str) -> Sac:
@@ -385,12 +376,19 @@ def alike(rows: Mapping[str, Any], name: str, seen: tuple[str, ...] = ()) -> Any
     return merge(alike(rows, other, seen), row) if isinstance(rows[other], Mapping) else row
 
 
+@cache
+def model() -> type[Config]:
+    """Return `Config` with a section for each objective in disk/learning/objectives/."""
+    sections: dict[str, Any] = {name: (kind.settings, ...) for name, kind in objectives().items()}
+    return create_model("Config", __base__=Config, **sections)
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
-    """Check a merged configuration; every fault is reported with its path, value and expectation."""
+    """Check a merged configuration. Every fault is reported with its path, value and expectation."""
     try:
-        return Config.model_validate(raw)
+        return model().model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"the configuration is not usable:\n{explain(error, Config)}") from None
+        raise ConfigError(f"the configuration is not usable:\n{explain(error, model())}") from None
 
 
 def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
@@ -411,4 +409,4 @@ def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
 
 def schema() -> dict[str, Any]:
     """JSON schema of `Config`, which Snakemake validates the merged config files against."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model().model_json_schema()}

@@ -6,11 +6,12 @@ with, so nothing may enter a job that does not change its result.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, SerializeAsAny
 
 from disk.config.environments import World
+from disk.config.objectives import settings_from
 from disk.config.settings import (
     Adaptive,
     Budget,
@@ -20,7 +21,6 @@ from disk.config.settings import (
     Measured,
     Model,
     Name,
-    ObjectiveSettings,
     Sac,
     Share,
 )
@@ -104,7 +104,8 @@ class JointJob(Model):
     skills: PositiveInt
     sac: Sac
     steps: PositiveInt | None = None
-    objective: ObjectiveSettings | None = None
+    objective: Annotated[SerializeAsAny[Model], BeforeValidator(settings_from)] | None = None
+    """Settings of the objective; null where nothing is learned."""
     policies: Literal["independent", "shared"] | None = None
     schedule: Literal["uniform", "round_robin", "curriculum"] | None = None
     curriculum: Curriculum | None = None

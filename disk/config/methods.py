@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, WithJsonSchema, model_validator
 
-from disk.config.settings import OF_CHAINS, Model, Name, Share
+from disk.config.objectives import objectives
+from disk.config.settings import OF_CHAINS, Model, Name, Share, known
 
 
 class Fork(Model):
@@ -23,6 +24,10 @@ def _complete_or_like(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["like"]}]
 
 
+def _known(name: str) -> str:
+    return known({"disk": None, "none": None, **objectives()}, name, "objective")
+
+
 class Method(Model):
     """A row of methods.yaml."""
 
@@ -30,7 +35,8 @@ class Method(Model):
 
     like: Name | None = None
     """Another row, whose keys this one takes. Its own keys win; mappings such as settings are merged key by key."""
-    objective: Literal["disk", "diayn", "dads", "metra", "none"]
+    objective: Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"})]
+    """`disk`, `none`, or a file of disk/learning/objectives/."""
     policies: Literal["independent", "shared"]
     """A network for every skill, or one for all that is told which skill it is."""
     schedule: Literal["incremental", "uniform", "round_robin", "curriculum"]
@@ -92,16 +98,20 @@ class Method(Model):
         turns = ("incremental", "round_robin")
         if self.objective == "disk" and not (self.schedule in turns and self.policies == "independent"):
             raise ValueError("objective disk needs schedule incremental or round_robin, and policies independent")
-        if self.objective == "diayn" and self.incremental:
-            raise ValueError("objective diayn learns its skills together: it needs another schedule than incremental")
-        if self.objective in ("dads", "metra") and (self.schedule, self.policies) != ("uniform", "shared"):
+        kind = objectives().get(self.objective)
+        if kind and kind.prior and (self.schedule, self.policies) != ("uniform", "shared"):
             raise ValueError(
                 f"objective {self.objective} has a continuum of skills: it needs schedule uniform and policies shared"
             )
+        if kind and self.incremental:
+            raise ValueError(
+                f"objective {self.objective} learns its skills together: it needs another schedule than incremental"
+            )
         if self.policies == "shared" and self.schedule != "uniform":
             raise ValueError(f"schedule {self.schedule} needs policies independent")
-        if self.schedule == "curriculum" and self.objective != "diayn":
-            raise ValueError("schedule curriculum grows with a discriminator: it needs objective diayn")
+        if self.schedule == "curriculum" and not (kind and kind.certain):
+            certain = ", ".join(name for name, other in objectives().items() if other.certain)
+            raise ValueError(f"schedule curriculum grows with a discriminator: it needs objective {certain}")
         return self
 
     @model_validator(mode="after")

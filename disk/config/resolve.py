@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from disk.config.objectives import objectives
 from disk.config.settings import Incremental, changed
 from disk.errors import ConfigError
 
@@ -50,10 +51,11 @@ def method(config: Config, name: str) -> None:
         f"sac_in.{env}": changed(sac, own, f"methods.{name}.sac_in.{env}") for env, own in row.sac_in.items()
     }
     for level, settings in levels.items():
-        if row.objective == "dads" and settings.seed_steps and settings.seed_actions is None:
+        kind = objectives().get(row.objective)
+        if kind and kind.weighs_actions and settings.seed_steps and settings.seed_actions is None:
             raise ValueError(
-                f"methods.{name}.{level}.seed_actions: null: objective dads weighs actions by how likely they were: "
-                "expected policy, or no seed_steps"
+                f"methods.{name}.{level}.seed_actions: null: objective {row.objective} weighs actions by how likely "
+                "they were: expected policy, or no seed_steps"
             )
     changed(config.curriculum, row.curriculum, f"methods.{name}.curriculum")
     config.settings_of(name)

@@ -225,57 +225,6 @@ OF_CHAINS = ("normaliser", "normaliser_window", "normaliser_over", "shape", "log
 """Settings of `Incremental` that only chains look at."""
 
 
-class Diayn(Model):
-    """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
-
-    hidden: list[PositiveInt]
-    """Widths of the discriminator's hidden layers."""
-    learning_rate: PositiveFloat
-    """Of the discriminator (Adam)."""
-    sees: Literal["observation_and_sigma", "sigma"]
-    """What skills are told apart by: the next observation and σ, or σ alone."""
-
-
-class Dads(Model):
-    """Off-DADS' reward, and its skill dynamics q: a mixture of unit Gaussians over the change of position, given z."""
-
-    hidden: list[PositiveInt]
-    """Widths of the hidden layers of the skill dynamics."""
-    learning_rate: PositiveFloat
-    """Of the skill dynamics (Adam)."""
-    components: PositiveInt
-    """Gaussians in the mixture."""
-    prior_latents: PositiveInt
-    """L: latents from the prior that an own latent is compared with."""
-    reward_scale: PositiveFloat
-    """Factor of the reward."""
-    most_weight: Annotated[float, Field(ge=1.0)]
-    """Importance weights of the dynamics' loss are clipped to this and its inverse."""
-    momentum: Annotated[float, Field(gt=0.0, le=1.0)]
-    """Share of a batch's mean and variance that the running ones take over, by which targets are normalised."""
-    target: Literal["velocity"] | None = None
-    """`velocity`: q predicts σ itself, the change divided by the step's length. Null: the change, as officially."""
-    statistics: Literal["seed_steps"] | None = None
-    """`seed_steps`: the running mean and variance start from the seed steps' data. Null: they start at 0 and 1."""
-
-
-class Metra(Model):
-    """METRA's reward, (φ(s') - φ(s))ᵀz, and φ, in which a step is at most 1 long."""
-
-    hidden: list[PositiveInt]
-    """Widths of φ's hidden layers."""
-    learning_rate: PositiveFloat
-    """Of φ and the dual variable (Adam)."""
-    latent_size: Annotated[int, Field(ge=2)]
-    """Dimensions of φ and z; z is on the unit sphere."""
-    dual: PositiveFloat
-    """The dual variable at the start."""
-    slack: NonNegativeFloat
-    """How much a step that is shorter than 1 counts at most."""
-    relabel: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Share of the policy's replayed transitions that get another latent from the prior. Null: none."""
-
-
 class Measured(Model):
     """How the mean and the deviation are found by which a method with `normalise` divides its observations."""
 
@@ -298,10 +247,6 @@ class Given(Model):
         if len(self.mean) != len(self.deviation):
             raise ValueError(f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}")
         return self
-
-
-ObjectiveSettings = Incremental | Diayn | Dads | Metra
-"""One of these for each objective that learns."""
 
 
 class Adaptive(Model):

@@ -1,13 +1,13 @@
-"""Runs in worlds that change: what each skill can do in each world, right after its training and at the end.
+"""Forgetting in worlds that change: the distance of each skill in each world, right after its training and at the end.
 
-Skills of an incremental method are frozen, so the two are equal by construction; here that is checked, by
-checksum and by measurement. Methods that train all skills together may forget: theirs are compared with the
-snapshot at the end of the last phase that showed the same world.
+Skills of an incremental method are frozen, so the two distances must be equal. A checksum and a measurement check that.
+Methods that train all skills together may forget. Their skills are compared with the snapshot at the end of the last
+phase that showed the same world.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,23 +15,18 @@ from disk.config import Environment, EvaluationJob, UsableJob
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.run import read_runs, roll_out
-from disk.evaluation.tables import read_rollouts, save_csv
+from disk.evaluation.tables import save_csv
 from disk.storage.files import load_stats
 from disk.storage.layout import STATS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from disk.figures.worlds import Panel
-
-MOST_PANELS = 5
-"""Moments of a world that a figure shows."""
-
 
 def measure_after_training(
     jobs: Mapping[str, EvaluationJob], policies: Sequence[Path], out: Path, threads: int = 1
 ) -> None:
-    """Distances of a chain's skills in every condition, from the very files that their trainings wrote."""
+    """Measure how far a chain's skills go in every condition, from the policy files that their trainings wrote."""
     import pandas as pd
 
     from disk.evaluation import metrics
@@ -45,15 +40,15 @@ def measure_after_training(
     for condition, job in jobs.items():
         frame = metrics.measure(roll_out(job, skills, threads))
         frames.append(frame[frame["metric"] == "distance"].assign(condition=condition))
-    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out, policies)
+    save_csv(pd.concat(frames)[["condition", "skill", "metric", "value"]], out)
 
 
 def forgetting_table(environment: Environment, after: Sequence[Path], final: Sequence[Path]) -> pd.DataFrame:
-    """Distance of every skill in every condition, right after its training and at the end of the run.
+    """Tabulate the distance of every skill in every condition, right after its training and at the end of the run.
 
-    `final` are the metrics.csv of all runs, `after` the after_training.csv of those whose skills were learned one
-    after another. The others' come from their snapshots, and each snapshot in mid-phase has rows of its own, with
-    the condition `{condition}@{step}`: what was left at that step of what there had been.
+    `final` are the metrics.csv of all runs, `after` the after_training.csv of incremental methods. Joint methods are
+    compared with their snapshots. A snapshot in the middle of a phase has rows of its own, with the condition
+    `{condition}@{step}`: the distance left at that step, against the distance before.
     """
     import pandas as pd
 
@@ -75,10 +70,10 @@ def forgetting_table(environment: Environment, after: Sequence[Path], final: Seq
 
 
 def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dict[str, str]:
-    """For skills that were trained together for so many steps: with which measured condition each is compared.
+    """Map each measured condition of a joint method to the one it is compared with.
 
     That is the snapshot at the end of the last phase in the condition's own world. A condition is compared with
-    itself where training is in its world at that very moment, or never was.
+    itself if training is in its world at that moment, or never was. `steps` is the length of the training.
     """
     env = make(environment.world())
     assert isinstance(env.env, Evolving)
@@ -97,10 +92,10 @@ def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dic
 
 
 def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd.DataFrame:
-    """Count the skills of a run that can be used while it is trained: columns step, condition, movers, distinct.
+    """Count the skills that can be used at each moment of a training: columns step, condition, movers, distinct.
 
-    At each end of the job there are the skills of a chain that are finished by then, or the snapshot of skills that are
-    learned together. They are counted in the world of the last step and, if the world changes there, in the new one.
+    The moments are the job's `ends`. A chain has the skills that are finished by then, a joint method its snapshot.
+    They are counted in the world of the last step and, if the world changes there, also in the new one.
     """
     import pandas as pd
 
@@ -127,40 +122,14 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
             found = metrics.measure(rolled, job.measure).set_index("metric")["value"]
             rows.append((end, names.get(world_at(step), f"step{step}"), found["movers"], found["distinct"]))
     table = pd.DataFrame(rows, columns=["step", "condition", "movers", "distinct"])
-    save_csv(table, out, [run / SKILLS])
+    save_csv(table, out)
     return table
 
 
 def usable_table(usable: Sequence[Path]) -> pd.DataFrame:
-    """The usable.csv of all runs as one: columns method, seed, step, condition, movers, distinct."""
+    """Join the usable.csv of all runs: columns method, seed, step, condition, movers, distinct."""
     import pandas as pd
 
     frames = [frame.assign(method=method, seed=seed) for method, seed, frame in read_runs(usable)]
     columns = ["method", "seed", "step", "condition", "movers", "distinct"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-
-
-def draw_worlds(environment: Environment, rollouts: Mapping[str, Path], out: Path, *, title: str, drawn: int) -> None:
-    """The world from above at several moments, with a run's skills in it.
-
-    `rollouts` holds a run's files by condition. Where the skills were evaluated in the worlds they were trained
-    in, the moments are ends of trainings, each with the skills learned until then; otherwise the conditions.
-    """
-    from disk.figures import worlds as plots_worlds
-
-    frames = {condition: read_rollouts(path) for condition, path in rollouts.items()}
-    panels = list(_panels(environment, frames))
-    plots_worlds.worlds(environment.world(), panels, out, title=title, drawn=drawn)
-
-
-def _panels(environment: Environment, frames: Mapping[str, pd.DataFrame]) -> Iterator[Panel]:
-    count = min(MOST_PANELS - len(environment.conditions) + 1, environment.skills)
-    for condition, step in environment.moments.items():
-        if step == "trained":
-            for panel in range(1, count + 1):
-                skills, frame = environment.skills * panel // count, frames[condition]
-                name = "skill 1" if skills == 1 else f"skills 1 to {skills}"
-                yield name, environment.last_of(skills - 1), frame[frame["skill"] < skills]
-    steps = {condition: step for condition, step in environment.moments.items() if step != "trained"}
-    for condition, step in sorted(steps.items(), key=lambda item: item[1]):
-        yield condition.replace("_", " "), step, frames[condition]

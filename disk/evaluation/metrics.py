@@ -1,10 +1,11 @@
-"""What is measured of skills, all of it from their rollouts (columns skill, episode, step, x, y).
+"""Metrics of skills, computed from their rollouts (columns skill, episode, step, x, y).
 
-The paper's number is the mean Hausdorff distance between the terminal positions of a skill and those of all
-others. It is symmetric, so one far skill raises the value of every other, and two far skills decide a run's value:
-it is never reported alone. Isolation is one-sided; movers, distinct and goal_distance see every skill. An episode
-with a position that is not finite is left out whole, as the simulation broke down somewhere in it; a skill without
-any sound episode is NaN. Where a world has one coordinate, y is 0 and all of this still holds.
+The paper's number is the mean Hausdorff distance between the terminal positions of a skill and those of all others. It
+is symmetric: one far skill raises the value of every other, and two far skills decide a run's value. So it is never
+reported alone. Isolation is one-sided; movers, distinct and goal_distance see every skill.
+
+An episode with a position that is not finite is left out, because its simulation broke down. The metrics of a skill
+without any sound episode are NaN. In worlds of one coordinate y is 0.
 """
 
 from __future__ import annotations
@@ -23,24 +24,23 @@ from disk.config.jobs import MeasureJob
 
 log = logging.getLogger("disk")
 
-METRICS = ("hausdorff", "isolation", "distance", "spread", "consistency")
-"""The metrics of a skill."""
-RUN = -1
-"""In the column `skill`: the metric belongs to the run as a whole (coverage, movers, distinct, goal_distance)."""
+SKILL_METRICS = ("hausdorff", "isolation", "distance", "spread", "consistency")
+WHOLE_RUN = -1
+"""Value of the column `skill` for metrics of the whole run: coverage, movers, distinct, goal_distance."""
 GOALS = 1000
-"""Goals of `goal_distance`. Their mean over other draws moves by about a hundredth."""
+"""Number of goals of `goal_distance`. Another draw of goals changes the mean by about a hundredth."""
 FEWEST = 5
-"""Seeds below which no interval is given: with three a percentile interval is [min, max], which covers the mean 76 % of
-the time."""
+"""Fewest seeds with an interval. With three, a percentile interval is [min, max] and covers the mean 76 % of the time.
+"""
 SAME = 1e-9
-"""Distances that differ by less than this share are equal: rounding must not decide which of two is nearer."""
+"""Relative difference below which two distances are equal, so that rounding does not decide which is nearer."""
 
-Run = tuple[str, int, pd.DataFrame]
+MeasuredRun = tuple[str, int, pd.DataFrame]
 """Method, seed, and the run's metrics.csv: columns condition, skill, metric, value."""
 
 
 class Reference(NamedTuple):
-    """A value of the paper; the ends of its error bar where one can be made out."""
+    """A value of the paper, with the ends of its error bar where the chart shows one."""
 
     mean: float
     low: float | None = None
@@ -73,12 +73,12 @@ PAPER_HAUSDORFF: dict[str, dict[str, Reference]] = {
         "disk": Reference(137.0, 106.0, 168.0),
     },
 }
-"""Mean Hausdorff distance in static worlds, by environment and method. The paper prints no numbers: these are
-read off its bar chart of skill quality, to a pixel or so. No such chart exists of the evolving worlds."""
+"""Mean Hausdorff distance in static worlds, by environment and method. The paper prints no numbers: these are read off
+its bar chart of skill quality, to about a pixel. It has no such chart of evolving worlds."""
 
 
 def sound(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """The rollouts without the episodes in which a position is not finite."""
+    """Leave out the episodes in which a position is not finite."""
     finite = np.isfinite(rollouts["x"]) & np.isfinite(rollouts["y"])
     kept: pd.Series[bool] = finite.groupby([rollouts["skill"], rollouts["episode"]]).transform("all")
     for skill, broken in rollouts[~kept].groupby("skill"):
@@ -87,40 +87,40 @@ def sound(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def ends(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """First and last position of each episode: columns skill, episode, start_x, start_y, x, y."""
+    """Return the first and last position of each episode: columns skill, episode, start_x, start_y, x, y."""
     episodes = rollouts.sort_values("step", kind="stable").groupby(["skill", "episode"])[["x", "y"]]
     return episodes.first().add_prefix("start_").join(episodes.last()).reset_index()
 
 
 def hausdorff(own: np.ndarray, others: np.ndarray) -> float:
-    """The symmetric Hausdorff distance between two sets of points (N, 2) and (M, 2); NaN if one is empty."""
+    """Return the symmetric Hausdorff distance between two sets of points (N, 2) and (M, 2); NaN if one is empty."""
     if not (len(own) and len(others)):
         return np.nan
     return float(max(directed_hausdorff(own, others)[0], directed_hausdorff(others, own)[0]))
 
 
 def isolation(own: np.ndarray, others: np.ndarray) -> float:
-    """The mean distance of a skill's endpoints to the nearest endpoint of another skill."""
+    """Return the mean distance of a skill's endpoints to the nearest endpoint of another skill."""
     return float(cdist(own, others).min(axis=1).mean()) if len(own) and len(others) else np.nan
 
 
 def distance(start: np.ndarray, end: np.ndarray) -> float:
-    """The mean distance from where the episodes start to where they end."""
+    """Return the mean distance between the starts and the ends of episodes."""
     return float(np.linalg.norm(end - start, axis=1).mean()) if len(end) else np.nan
 
 
 def spread(end: np.ndarray) -> float:
-    """The mean distance of a skill's endpoints to their centroid."""
+    """Return the mean distance of a skill's endpoints to their centroid."""
     return float(np.linalg.norm(end - end.mean(axis=0), axis=1).mean()) if len(end) else np.nan
 
 
 def coverage(rollouts: pd.DataFrame) -> int:
-    """The number of unit bins, [i, i+1) in each coordinate, that any of the rollouts visits."""
+    """Count the unit bins, [i, i+1) in each coordinate, that the rollouts visit."""
     return len(np.unique(np.floor(sound(rollouts)[["x", "y"]].to_numpy()), axis=0))
 
 
 def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
-    """The skills that end farther than `moves` from their start, on average over episodes; of what `ends` returns."""
+    """Return the skills that end farther than `moves` from their start, on average. `points` are those of `ends`."""
     moved = points[["x", "y"]].to_numpy() - points[["start_x", "start_y"]].to_numpy()
     away = pd.Series(np.linalg.norm(moved, axis=1)).groupby(points["skill"].to_numpy()).mean()
     found: np.ndarray = away.index[away > moves].to_numpy()
@@ -128,12 +128,12 @@ def moving(points: pd.DataFrame, moves: float) -> np.ndarray:
 
 
 def distinct(end: np.ndarray, label: np.ndarray, episode: np.ndarray) -> float:
-    """How many skills can be told apart by their endpoints (N, 2), given the skill (N,) and episode (N,) of each.
+    """Count the skills that can be told apart by their endpoints (N, 2), given the skill (N,) and episode (N,) of each.
 
-    Each skill counts as the share of its endpoints whose nearest endpoint in other episodes is its own: the accuracy of
-    one nearest neighbour. Skills that end apart count 1 each; k skills that end alike count 1 together. The episode
-    itself is left out of all skills: they start it from the same state, so that equal policies end it at the same
-    point. Of several nearest endpoints each has its share. Without other episodes, skills count 1 together.
+    A skill counts as its accuracy under one nearest neighbour: the share of its endpoints whose nearest endpoint in
+    other episodes is its own. Skills that end apart count 1 each; k skills that end alike count 1 together. The same
+    episode is left out for all skills: they start it from the same state, so equal policies end it at the same point.
+    Nearest endpoints at equal distance share the vote. Without other episodes, all skills count 1 together.
     """
     skills = np.unique(label)
     if len(skills) < 2:
@@ -147,17 +147,17 @@ def distinct(end: np.ndarray, label: np.ndarray, episode: np.ndarray) -> float:
 
 
 def goals_within(size: float, coordinates: int) -> np.ndarray:
-    """The goals of `goal_distance`, (GOALS, 2): uniform in [-size, size] in each coordinate, the same for every run."""
+    """Draw the goals of `goal_distance`, (GOALS, 2), uniform in [-size, size]. Every run has the same goals."""
     goals = np.zeros((GOALS, 2))
     goals[:, :coordinates] = np.random.default_rng(0).uniform(-size, size, (GOALS, coordinates))
     return goals
 
 
 def goal_distance(rollouts: pd.DataFrame, goals: np.ndarray, nearest: float) -> float:
-    """How near the best single skill comes to a goal, as a share of the distance at the start; mean over goals (G, 2).
+    """Return how near the best skill comes to a goal, relative to the distance at the start; mean over goals (G, 2).
 
-    An episode's value for a goal is min_t d_t / d_0, and a skill's the mean over its episodes. The best skill for a
-    goal has the lowest mean. A start that is nearer to the goal than `nearest` counts as that far.
+    An episode's value for a goal is min_t d_t / d_0. A skill's value is the mean over its episodes, and the best skill
+    for a goal has the lowest. A start nearer to the goal than `nearest` counts as that far.
     """
     paths = rollouts.sort_values("step", kind="stable")
     skills = []
@@ -171,12 +171,11 @@ def goal_distance(rollouts: pd.DataFrame, goals: np.ndarray, nearest: float) -> 
 
 
 def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Columns skill, step, consistency: the trace of the covariance of position over a skill's episodes,
-    divided by the squared mean distance from the origin. Lower is better.
+    """Return each skill's consistency over time: columns skill, step, consistency. Lower is better.
 
-    An episode that ended early stays where it ended. Averaging over those still running instead could call a
-    skill the more consistent the more of its episodes fell, and rest its last values on one or two of them.
-    NaN where there is a single episode (no covariance) or every episode is at the origin.
+    It is the trace of the covariance of position over episodes, divided by the squared mean distance from the origin.
+    An episode that ended early stays where it ended. An average over running episodes would reward falls, and would
+    rest its last values on one or two episodes. NaN for a single episode, or if every episode is at the origin.
     """
     curves = []
     for skill, own in sound(rollouts).groupby("skill"):
@@ -188,23 +187,23 @@ def consistency_curves(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_consistency(rollouts: pd.DataFrame) -> pd.Series[float]:
-    """The mean of its skills' curves, by step. A skill whose episodes have all ended stays where it is."""
+    """Average the consistency of all skills, by step. A skill keeps its last value when its episodes have ended."""
     curves = consistency_curves(rollouts).pivot(index="step", columns="skill", values="consistency").astype(float)
     return curves.sort_index().ffill().mean(axis=1)
 
 
 def measure(rollouts: pd.DataFrame, by: MeasureJob | None = None) -> pd.DataFrame:
-    """All metrics of a run's rollouts: columns skill, metric, value; skill is -1 (`RUN`) for those of the whole run.
+    """Compute all metrics of a run's rollouts: columns skill, metric, value. Skill -1 is the whole run.
 
-    Consistency is the mean of its curve over t ≥ 1: at t = 0 there is only the noise of the reset. Movers, distinct and
-    goal_distance are there if `by` has the world's threshold and its goals.
+    Consistency is the mean of its curve over t ≥ 1, because t = 0 holds only the noise of the reset. Movers and
+    distinct need the threshold of `by`, goal_distance its goals.
     """
     kept = sound(rollouts)
     points = ends(kept)
     curves = consistency_curves(kept)
     consistency = curves[curves["step"] >= 1].groupby("skill")["consistency"].mean()
     rows: list[tuple[int, str, float]] = []
-    for skill in np.unique(rollouts["skill"]):  # of all rollouts: a skill without a sound episode is listed too
+    for skill in np.unique(rollouts["skill"]):  # of all rollouts, to list a skill without a sound episode too
         mine = points["skill"] == skill
         start, end = points.loc[mine, ["start_x", "start_y"]].to_numpy(), points.loc[mine, ["x", "y"]].to_numpy()
         others = points.loc[~mine, ["x", "y"]].to_numpy()
@@ -215,21 +214,21 @@ def measure(rollouts: pd.DataFrame, by: MeasureJob | None = None) -> pd.DataFram
             spread(end),
             float(consistency.get(skill, np.nan)),
         )
-        rows += [(int(skill), metric, value) for metric, value in zip(METRICS, values, strict=True)]
-    rows.append((RUN, "coverage", float(coverage(kept))))
+        rows += [(int(skill), metric, value) for metric, value in zip(SKILL_METRICS, values, strict=True)]
+    rows.append((WHOLE_RUN, "coverage", float(coverage(kept))))
     if by and by.moves is not None:
         movers = moving(points, by.moves)
         theirs = points[points["skill"].isin(movers)]
         told_apart = distinct(*(theirs[columns].to_numpy() for columns in (["x", "y"], "skill", "episode")))
-        rows += [(RUN, "movers", float(len(movers))), (RUN, "distinct", told_apart)]
+        rows += [(WHOLE_RUN, "movers", float(len(movers))), (WHOLE_RUN, "distinct", told_apart)]
     if by and by.goals is not None:
         goals = goals_within(by.goals, by.coordinates)
-        rows.append((RUN, "goal_distance", goal_distance(kept, goals, NEAREST * by.goals)))
+        rows.append((WHOLE_RUN, "goal_distance", goal_distance(kept, goals, NEAREST * by.goals)))
     return pd.DataFrame(rows, columns=["skill", "metric", "value"])
 
 
-def hausdorff_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Columns method, seed, condition, skill, hausdorff, isolation: one row per skill and condition."""
+def hausdorff_table(runs: Sequence[MeasuredRun]) -> pd.DataFrame:
+    """Tabulate one row per skill and condition: columns method, seed, condition, skill, hausdorff, isolation."""
     wanted = ["hausdorff", "isolation"]
     columns = ["method", "seed", "condition", "skill", *wanted]
     tables = []
@@ -240,11 +239,11 @@ def hausdorff_table(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
 
-def summarise(runs: Sequence[Run]) -> pd.DataFrame:
-    """Columns method, condition, metric, mean, ci_low, ci_high, seeds.
+def summarise(runs: Sequence[MeasuredRun]) -> pd.DataFrame:
+    """Tabulate means over seeds: columns method, condition, metric, mean, ci_low, ci_high, seeds.
 
-    A run's value is the mean over its skills; mean and interval are over the runs (seeds) that have one. The ends are
-    blank below `FEWEST` seeds.
+    A run's value is the mean over its skills. Runs without a value are left out. Below `FEWEST` seeds the ends of the
+    interval are blank.
     """
     keys = ["method", "condition", "metric"]
     tables = []
@@ -259,10 +258,10 @@ def summarise(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float, int]:
-    """Mean, ends of the percentile bootstrap interval, and how many finite values they rest on.
+    """Return the mean, the ends of its percentile-bootstrap interval, and the number of finite values.
 
-    Below `FEWEST` values the ends are NaN: they would be the smallest and the largest value, and no more. The generator
-    is fixed and the values sorted, so that neither a second evaluation nor the order of the runs moves a digit.
+    Below `FEWEST` values the ends are NaN: they would be just the smallest and the largest value. The generator is
+    fixed and the values are sorted, so the result depends neither on the evaluation nor on the order of the runs.
     """
     finite = np.sort(values[np.isfinite(values)])
     if len(finite) < FEWEST:
@@ -275,9 +274,9 @@ def interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float
 
 
 def intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`interval` of each column of (seeds, T): means, and the ends of their intervals, all columns at once.
+    """Return `interval` of each column of (seeds, T): means, lower ends, upper ends.
 
-    All columns are resampled alike. Those that lack a seed are done one by one.
+    Complete columns are resampled together. Columns that lack a seed are done one by one.
     """
     result = np.full((3, values.shape[1]), np.nan)
     full = np.isfinite(values).all(axis=0)

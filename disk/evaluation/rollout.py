@@ -16,7 +16,7 @@ import numpy as np
 
 from disk.config import World
 from disk.envs import Projected, make
-from disk.learning.progress import must_be_finite
+from disk.errors import must_be_finite
 from disk.skills import Skills, shown
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Evaluate the skills of a run: roll them out into Parquet files, and measure these into metrics.csv.
+"""Evaluate the skills of a run: roll them out into Parquet files, and measure those into metrics.csv.
 
 The workflow calls these functions from its rules; `python -m disk evaluate` calls them without Snakemake.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob, MeasureJob
+from disk.config.objectives import objectives
 from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
 from disk.storage.layout import LATENT_SETS, METRICS, RUN_NAME, SKILLS, Run, rollouts_of
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def refuse_strangers(path: Path, meta: Mapping[str, Any]) -> None:
-    """A run's place in the tree says whose its skills are."""
+    """Refuse skills of another seed than their place in the results tree names."""
     run = next((folder for folder in path.parents if RUN_NAME.fullmatch(folder.name)), None)
     if run and run.name != f"seed{meta.get('seed')}":
         raise ArtefactError(
-            f"{path}: its skills are of seed {meta.get('seed')}, expected {run.name}. Restore {run}, or delete it and "
+            f"{path}: its skills have seed {meta.get('seed')}, expected {run.name}. Restore {run}, or delete it and "
             "run the same command again"
         )
 
 
 def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1) -> pd.DataFrame:
     """Roll out a run's skills into a Parquet file."""
-    from disk.learning.progress import to_blame
+    from disk.errors import to_blame
     from disk.skills import load
     from disk.storage.manifest import as_recorded
 
@@ -47,18 +48,18 @@ def evaluate(job: EvaluationJob, skills: Path, rollouts: Path, threads: int = 1)
 
 
 def roll_out(job: EvaluationJob, skills: Skills, threads: int = 1) -> pd.DataFrame:
-    """Trajectories of skills as an evaluation asks for them, by so many processes."""
+    """Roll out skills as an evaluation job says, in `threads` processes."""
     from disk.evaluation.rollout import table
     from disk.evaluation.workers import rollout_with
     from disk.seeds import seed_of
 
-    # The same starts for every skill and method: differences between them are the skills' own.
+    # Every skill and method has the same starts, so they differ only by what the skills do.
     seeds = [seed_of("evaluation", job.seed, episode) for episode in range(job.episodes)]
     return table(rollout_with(threads, skills, job.world, job.horizon, [seeds] * len(skills), job.world_steps))
 
 
 def measure(rollouts: Sequence[Path], out: Path, by: MeasureJob | None = None) -> pd.DataFrame:
-    """metrics.csv of a run from its rollouts, one file a condition."""
+    """Measure a run's rollouts, one file per condition, into its metrics.csv."""
     import pandas as pd
 
     from disk.evaluation import metrics
@@ -69,14 +70,14 @@ def measure(rollouts: Sequence[Path], out: Path, by: MeasureJob | None = None) -
         frame.insert(0, "condition", path.stem)
         frames.append(frame)
     result = pd.concat(frames, ignore_index=True)
-    save_csv(result, out, rollouts)
+    save_csv(result, out)
     return result
 
 
 def evaluate_latents(
     job: EvaluationJob, skills: Skills, sets: Sequence[Tensor], by: MeasureJob, out: Path, threads: int = 1
 ) -> pd.DataFrame:
-    """Measure one policy with other sets of latents: what an evaluation might have found instead.
+    """Measure one policy with several sets of latents, to see how much a measure depends on the set.
 
     Columns set, metric, value: means over the skills of each set.
     """
@@ -97,13 +98,13 @@ def evaluate_latents(
 
 
 def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
-    """(method, seed, metrics) of metrics.csv files, whose place in the tree says whose they are."""
+    """Read one table per run. Return its method and seed, from its place in the tree, and the table."""
     runs = [Run.of(path) for path in metrics]
     return [(run.method, run.seed, read_csv(path)) for run, path in zip(runs, metrics, strict=True)]
 
 
 def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
-    """Evaluate one run in all its conditions. Return its measures as a table for people."""
+    """Evaluate one run in all its conditions. Return its measures as text for people."""
     if not (run / SKILLS).exists():
         raise ArtefactError(f"{run}: has no {SKILLS}; train it first")
     env = Run.of(run.resolve()).env
@@ -122,15 +123,14 @@ def evaluate_latent_sets(config: Config, run: Path, sets: int, threads: int = 1)
 
     Only runs of methods with a continuum of skills have other latents to draw.
     """
-    from disk.learning.schedules import Prior
     from disk.skills import load
 
     place, skills = Run.of(run.resolve()), load(run)
     objective, size = config.method(place.method).objective, skills.latent.shape[1]
-    is_one_hot = size > 1 and bool(((skills.latent == 0) | (skills.latent == 1)).all())
-    if objective not in ("dads", "metra") or is_one_hot:
+    kind = objectives().get(objective)
+    if kind is None or kind.prior is None:
         raise ArtefactError(f"{run}: has no continuum of skills; --latent-sets is for runs of dads and metra")
-    prior = Prior("cube" if objective == "dads" else "sphere", size)
+    prior = kind.prior(config.settings_of(place.method), size)
     drawn = [prior.random_set(number, len(skills)) for number in range(sets)]
     job, out = config.evaluation_job(place.env, method=place.method), run / LATENT_SETS
     found = evaluate_latents(job, skills, drawn, config.measure_job(place.env), out, threads)

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import trim_mean
 
-from disk.evaluation.metrics import FEWEST, Run
+from disk.evaluation.metrics import FEWEST, MeasuredRun
+from disk.storage.layout import Run
 
 RESAMPLES = 10_000
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
@@ -44,13 +45,13 @@ def stratified_interval(scores: Sequence[np.ndarray], confidence: float = 0.95) 
 
 
 def profile(scores: Sequence[np.ndarray], thresholds: np.ndarray = THRESHOLDS) -> np.ndarray:
-    """The share of all runs whose score is above each threshold."""
+    """Return the share of all runs whose score is above each threshold."""
     together = np.concatenate([np.zeros(0), *scores])
     return np.array([(together > threshold).mean() if len(together) else np.nan for threshold in thresholds])
 
 
-def scores_of(runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, np.ndarray]]:
-    """By method and world, the score of each run in the world's first condition; `runs` are given by world."""
+def scores_of(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the score of each run in its world's first condition, by method and world. `runs` are given by world."""
     found: dict[str, dict[str, list[float]]] = {}
     for world, own in runs.items():
         for method, _, frame in own:
@@ -62,10 +63,10 @@ def scores_of(runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, np.ndarr
     return {method: {world: np.array(own) for world, own in worlds.items()} for method, worlds in found.items()}
 
 
-def statistics_table(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
-    """Columns method, worlds, runs, iqm, ci_low, ci_high; the ends are blank below five runs.
+def statistics_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> pd.DataFrame:
+    """Tabulate interquartile means: columns method, worlds, runs, iqm, ci_low, ci_high. Ends are blank below five runs.
 
-    A method has the worlds that it was run in: compare those with the same worlds.
+    Compare only methods that were run in the same worlds.
     """
     rows = []
     for method, worlds in scores_of(runs).items():
@@ -75,8 +76,8 @@ def statistics_table(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "worlds", "runs", "iqm", "ci_low", "ci_high"])
 
 
-def profiles_table(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
-    """Columns method, threshold, share: the share of a method's runs whose score is above each threshold."""
+def profiles_table(runs: Mapping[str, Sequence[MeasuredRun]]) -> pd.DataFrame:
+    """Tabulate performance profiles, the share of runs above each threshold: columns method, threshold, share."""
     frames = [
         pd.DataFrame({"method": method, "threshold": THRESHOLDS, "share": profile(list(worlds.values()))})
         for method, worlds in scores_of(runs).items()
@@ -85,11 +86,11 @@ def profiles_table(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
-def read_worlds(metrics: Sequence[Path]) -> dict[str, list[Run]]:
-    """Runs by world, from `{env}/{method}/seed{seed}/metrics.csv`."""
+def read_worlds(metrics: Sequence[Path]) -> dict[str, list[MeasuredRun]]:
+    """Read the metrics.csv of runs, by world."""
     from disk.evaluation.run import read_runs
 
-    worlds: dict[str, list[Run]] = {}
+    worlds: dict[str, list[MeasuredRun]] = {}
     for path, run in zip(metrics, read_runs(metrics), strict=True):
-        worlds.setdefault(path.parts[-4], []).append(run)
+        worlds.setdefault(Run.of(path).env, []).append(run)
     return worlds

@@ -1,100 +1,149 @@
-"""Tables of results: rollouts, and what is measured of them.
+"""Tables of results: rollouts as Parquet, and the measures made from them as CSV.
 
-Beside each lies its `.sha256`, in the form of `sha256sum -c`: the table's own checksum and those of what it was made
-from. Both are compared when the table is read; a table without one, from elsewhere or from before, is taken as it is.
+A Parquet file carries two things in its key-value metadata: a checksum of the whole file, and the checksums of the
+files it was made from. Reading compares both. A CSV table is small and quickly made again, so it has no checksum:
+it is written whole, and reading checks that no row is torn and that columns and types are right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from disk.errors import ArtefactError
-from disk.storage.files import checksum, save_text, sweep, whole
+from disk.storage.files import checksum, load_json, load_rows, sweep, whole
+from disk.storage.layout import AFTER_TRAINING, HAUSDORFF, METRICS, SUMMARY, USABLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 AGAIN = "Delete it and run the same command again"
-BOTH = "Delete both it and {}, and run the same command again"
+CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+"""The file's own checksum, as it stands in the JSON of its metadata."""
+UNSIGNED = b'"checksum": "%s"' % (b"0" * 64)
+"""The same place while the checksum is computed."""
+
+_MEASURES = {"condition": "str", "skill": "int64", "metric": "str", "value": "float64"}
+COLUMNS = {
+    METRICS: _MEASURES,
+    AFTER_TRAINING: _MEASURES,
+    USABLE: {"step": "int64", "condition": "str", "movers": "float64", "distinct": "float64"},
+    HAUSDORFF: {
+        **{"method": "str", "seed": "int64", "condition": "str", "skill": "int64"},
+        **{"hausdorff": "float64", "isolation": "float64"},
+    },
+    SUMMARY: {
+        **{"method": "str", "condition": "str", "metric": "str"},
+        **{"mean": "float64", "ci_low": "float64", "ci_high": "float64", "seeds": "int64"},
+    },
+}
+"""Columns and types of the tables that later steps read: the first three of a run, the others of an environment."""
 
 
 def save_rollouts(frame: pd.DataFrame, out: Path, made_from: Iterable[Path] = ()) -> None:
-    content = io.BytesIO()
-    frame.to_parquet(content, index=False)
-    _save(content.getvalue(), out, made_from)
+    """Write rollouts as Parquet, with checksums of the file and of its sources. Pages carry checksums of their own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sources = {os.path.relpath(path, out.parent): checksum(path) for path in made_from}
+    about = json.dumps({"checksum": "0" * 64, "made_from": sources}, sort_keys=True)
+    table, content = pa.Table.from_pandas(frame, preserve_index=False), io.BytesIO()
+    with pq.ParquetWriter(content, table.schema, write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"disk": about})
+    unsigned = content.getvalue()
+    signed = b'"checksum": "%s"' % hashlib.sha256(unsigned).hexdigest().encode()
+    _save(unsigned.replace(UNSIGNED, signed), out)
 
 
 def read_rollouts(path: Path) -> pd.DataFrame:
-    import pandas as pd
+    """Read rollouts. Refuse a damaged file, and one whose sources have changed since."""
+    import pyarrow.parquet as pq
 
-    check(path)
     try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # Arrow's own errors are among these
-        raise ArtefactError(f"{path}: is damaged ({error}). {AGAIN}") from None
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read: {error.strerror}. {AGAIN}") from None
+    signed = CHECKSUM.search(content)
+    if signed is None:
+        raise ArtefactError(f"{path}: is damaged, or this version did not write it: it has no checksum. {AGAIN}")
+    _compare(path, "is damaged", hashlib.sha256(CHECKSUM.sub(UNSIGNED, content)).hexdigest(), signed[1].decode())
+    file = pq.ParquetFile(io.BytesIO(content))
+    about: dict[str, Any] = json.loads(file.metadata.metadata[b"disk"])
+    for name, expected in about["made_from"].items():
+        source = path.parent / name
+        if source.exists():  # rollouts may outlive their skills
+            _compare(path, f"was made from another {source}", checksum(source), expected)
+    frame: pd.DataFrame = file.read().to_pandas()
+    return frame
 
 
-def save_csv(frame: pd.DataFrame, out: Path, made_from: Iterable[Path] = ()) -> None:
-    _save(frame.to_csv(index=False, float_format="%.9g").encode(), out, made_from)
+def _compare(path: Path, fault: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise ArtefactError(f"{path}: {fault}: checksum {found}, expected {expected}. {AGAIN}")
+
+
+def save_csv(frame: pd.DataFrame, out: Path) -> None:
+    _save(frame.to_csv(index=False, float_format="%.9g").encode(), out)
 
 
 def read_csv(path: Path) -> pd.DataFrame:
+    """Read one of the tables in `COLUMNS`. Refuse torn rows, other columns and values of another type."""
     import pandas as pd
 
-    check(path)
+    columns = COLUMNS[path.name]
+    text = "\n".join(load_rows(path))
     try:
-        return pd.read_csv(path)
-    except (OSError, ValueError) as error:
+        frame = pd.read_csv(io.StringIO(text), dtype=columns)
+    except ValueError as error:
         raise ArtefactError(f"{path}: is damaged ({error}). {AGAIN}") from None
+    if list(frame.columns) != list(columns):
+        raise ArtefactError(f"{path}: has columns {list(frame.columns)}, expected {list(columns)}. {AGAIN}")
+    return frame
 
 
-def sums_of(path: Path) -> Path:
-    """Where a table's checksums are."""
-    return path.with_name(f"{path.name}.sha256")
-
-
-def _save(content: bytes, out: Path, made_from: Iterable[Path]) -> None:
-    """Sums first: where there is a table, they are there too, whenever a process is killed."""
+def _save(content: bytes, out: Path) -> None:
     sweep(out.parent, out.name)
-    sums = {out.name: hashlib.sha256(content).hexdigest()}
-    sums |= {os.path.relpath(path, out.parent): checksum(path) for path in made_from}
-    lines = "".join(f"{value}  {name}\n" for name, value in sums.items())
-    save_text(sums_of(out), f"# {_own(lines)}\n{lines}")  # a comment for sha256sum
     with whole(out) as file:
         file.write(content)
 
 
-def _own(lines: str) -> str:
-    return hashlib.sha256(lines.encode()).hexdigest()
+def runs_table(stats: Sequence[Path]) -> pd.DataFrame:
+    """Return one row for each run: steps, minutes, commit and code, from the stats.json of its trainings.
 
+    `todays_code` compares the code that trained the run with the code that calls this function.
+    """
+    import pandas as pd
 
-def check(path: Path) -> None:
-    """Raise unless a table is the one that was written, from what still lies where it was made from."""
-    sums = sums_of(path)
-    if not sums.exists():
-        return
-    try:
-        first, _, rest = sums.read_text().partition("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{sums}: cannot be read: {error}. {BOTH.format(path.name)}") from None
-    if first != f"# {_own(rest)}":
-        raise ArtefactError(
-            f"{sums}: is damaged (checksum {_own(rest)}, expected {first[2:]!r}). {BOTH.format(path.name)}"
+    from disk.storage.layout import Run
+    from disk.storage.provenance import code_hash
+
+    today = code_hash()
+    runs: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for path in stats:
+        run = Run.of(path)
+        runs.setdefault((run.method, run.seed), []).append(load_json(path))
+    rows = []
+    for (method, seed), parts in runs.items():
+        codes = sorted({str(part.get("code_hash")) for part in parts})
+        commits = sorted({str(part.get("commit"))[:10] for part in parts})
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "trainings": len(parts),
+                "steps": sum(int(str(part.get("steps") or 0)) for part in parts),
+                "collected_steps": sum(int(str(part.get("collected_steps") or 0)) for part in parts),
+                "minutes": round(sum(float(str(part.get("seconds") or 0)) for part in parts) / 60, 2),
+                "commit": " ".join(commits),
+                "code": " ".join(codes),
+                "todays_code": "yes" if codes == [today] else "no",
+            }
         )
-    listed = {match[2]: match[1] for match in map(LINE.fullmatch, rest.splitlines()) if match}
-    if path.name not in listed:
-        raise ArtefactError(f"{sums}: is of another table than {path.name}. {BOTH.format(path.name)}")
-    for name, expected in listed.items():
-        there = path.parent / name
-        if name != path.name and not there.exists():
-            continue  # a result may outlive what it was made from
-        if (found := checksum(there)) != expected:
-            what = "is damaged" if name == path.name else f"was made from another {there}"
-            raise ArtefactError(f"{path}: {what}: checksum {found}, expected {expected}. {AGAIN}")
+    return pd.DataFrame(rows)

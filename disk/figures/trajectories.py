@@ -1,7 +1,4 @@
-"""Where skills go, in the language of `disk.figures.style`: those of all methods side by side (the paper's trajectory
-figure), and those of one run in the order in which they were learned (its ten Ant skills). What is missing (a method
-without runs, a skill without a sound episode) leaves its place empty and breaks nothing.
-"""
+"""trajectories.svg: the paths of all methods' skills side by side, the paper's trajectory figure."""
 
 from __future__ import annotations
 
@@ -15,35 +12,56 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from disk.evaluation.metrics import distance, ends, sound
+from disk.config import Config, EvaluationJob
+from disk.evaluation.metrics import ends, sound
+from disk.evaluation.tables import read_rollouts
 from disk.figures.style import (
-    FAINT,
     ORIGIN,
     PALETTE,
     QUIET,
-    START,
     by_skill,
     first,
     look,
     method_name,
     nothing,
-    number,
     panels,
     plane,
-    plane_key,
     plane_scale,
     save,
+    skill_key,
     style,
 )
+from disk.storage.layout import Run, rollouts_of
 
-MANY = 20
-"""Skills from which on more of them are drawn side by side."""
+
+def draw_trajectories(job: EvaluationJob, drawn: int, rollouts: Sequence[Path], out: Path) -> None:
+    """Draw trajectories.svg from the rollouts of runs: the first run of each method."""
+    first_of: dict[str, Path] = {}
+    for path in rollouts:
+        first_of.setdefault(Run.of(path).method, path)
+    trajectories(
+        {method: read_rollouts(path) for method, path in first_of.items()},
+        out,
+        title=job.env,
+        one_dimensional=len(job.world.position.entries) == 1,
+        drawn=drawn,
+    )
+
+
+def draw_run(config: Config, run: Path) -> Path:
+    """Draw the paths of one run's skills in its first condition; return the figure."""
+    env, out = Run.of(run.resolve()).env, run / "trajectories.svg"
+    condition = next(iter(config.environment(env).conditions))
+    rollouts = [rollouts_of(run.resolve(), condition)]
+    draw_trajectories(config.evaluation_job(env, condition), config.evaluation.drawn, rollouts, out)
+    return out
 
 
 def trajectories(runs: Mapping[str, pd.DataFrame], out: Path, *, title: str, one_dimensional: bool, drawn: int) -> None:
-    """Where each method's skills go: a panel a method, all on one scale, `drawn` episodes a skill.
+    """Draw a panel of paths for each method, all on one scale, with `drawn` episodes a skill.
 
-    In worlds with one coordinate: where the episodes end on a line, one row a skill, in the order learned.
+    Worlds with one coordinate show the ends of episodes instead, one row a skill in the order learned. A method
+    without rollouts keeps an empty panel.
     """
     kept = {method: first(sound(rollouts), drawn) for method, rollouts in runs.items()}
     skills = max((int(rollouts["skill"].max()) + 1 for rollouts in runs.values() if len(rollouts)), default=1)
@@ -67,7 +85,7 @@ def trajectories(runs: Mapping[str, pd.DataFrame], out: Path, *, title: str, one
             _line_key(figure)
         else:
             plane_scale(shown, list(kept.values()))
-            plane_key(figure, skills)
+            skill_key(figure, skills)
         save(figure, out)
 
 
@@ -93,66 +111,3 @@ def _line_key(figure: Figure) -> None:
     end = {**look(0), "linestyle": "", "color": QUIET}
     handles = [Line2D([], [], label="end of an episode", **end), Line2D([], [], label="start", **ORIGIN)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
-
-
-def order(
-    rollouts: pd.DataFrame, out: Path, *, title: str, one_dimensional: bool, drawn: int, steps: Sequence[int] = ()
-) -> None:
-    """The skills of one run in the order learned, a panel a skill, with all earlier ones in grey behind it.
-
-    `steps` are those that each was trained for. In worlds with one coordinate: the position over time.
-    """
-    skills = int(rollouts["skill"].max()) + 1 if len(rollouts) else 0
-    whole = sound(rollouts)
-    kept = first(whole, drawn)
-    away = {
-        skill: distance(own[["start_x", "start_y"]].to_numpy(), own[["x", "y"]].to_numpy())
-        for skill, own in by_skill(ends(whole))
-    }
-    with style():
-        shape: dict[str, Any] = {"height": 1.3, "labels": ("step", "x (m)")} if one_dimensional else {}
-        abreast = 5 if skills <= MANY else 8
-        figure, shown = panels(max(1, skills), 0.3, abreast=abreast, least=1.8, **shape)
-        figure.suptitle(title)
-        if not skills:
-            nothing(shown[0], "no rollouts")
-        for skill, axes in enumerate(shown[:skills]):
-            trained = f", {steps[skill]:,} steps" if skill < len(steps) else ""
-            gone = f"{number(away[skill])} m" if skill in away else "no sound episode"
-            axes.set_title(f"skill {skill + 1}{trained}\n{gone}", fontsize=8.5)
-            for other, own in by_skill(kept[kept["skill"] <= skill]):
-                _paths(axes, own, other, earlier=other < skill, over_time=one_dimensional)
-            if skill not in away:
-                nothing(axes, "no rollouts")
-        if one_dimensional:
-            shown[0].locator_params(nbins=4)
-        else:
-            plane_scale(shown, [kept])
-        _order_key(figure, one_dimensional)
-        save(figure, out)
-
-
-def _paths(axes: Axes, own: pd.DataFrame, skill: int, *, earlier: bool, over_time: bool) -> None:
-    lines = {**look(skill), "linestyle": "-"}
-    for _, path in own.sort_values("step", kind="stable").groupby("episode"):
-        x, y = (path["step"], path["x"]) if over_time else (path["x"], path["y"])
-        thin: dict[str, Any] = (
-            {"color": FAINT, "linewidth": 0.7} if earlier else {"color": lines["color"], "linewidth": 1.3}
-        )
-        axes.plot(x, y, rasterized=True, zorder=2.0 if earlier else 2.1, **thin)
-        if not earlier:
-            axes.plot(x.iloc[-1:], y.iloc[-1:], rasterized=True, zorder=2.2, **lines)
-    if not earlier and not over_time:
-        axes.plot(*ends(own)[["start_x", "start_y"]].mean(), zorder=4, **START)
-
-
-def _order_key(figure: Figure, one_dimensional: bool) -> None:
-    end = {**look(0), "linestyle": "", "color": QUIET}
-    handles = [
-        Line2D([], [], label="an episode of the skill", color=PALETTE[0], linewidth=1.3),
-        Line2D([], [], label="end of an episode", **end),
-        Line2D([], [], label="earlier skills", color=FAINT, linewidth=1.3),
-    ]
-    if not one_dimensional:
-        handles.append(Line2D([], [], label="start", **START))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

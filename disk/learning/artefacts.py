@@ -1,4 +1,4 @@
-"""The files of a training: what they say of themselves, and how they are written."""
+"""The files of a training: their metadata, and how they are written."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from disk.evaluation.rollout import visits
 from disk.learning.convergence import Spending, is_duplicate
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
-from disk.learning.replay import save_shard
 from disk.networks import Actor
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills
 from disk.storage.files import checksum, save_stats, save_text, whole
 from disk.storage.layout import CURVE, POLICY, REPLAY, SKILLS, STATS, VISITS
-from disk.storage.manifest import CHECKED, RESTORE, curve_checksum
+from disk.storage.manifest import CHECKED, RESTORE
 from disk.storage.provenance import code_hash, commit
+from disk.storage.replay import save_shard
 
 if TYPE_CHECKING:
-    from disk.learning.build import Parts
+    from disk.learning.parts import Parts
 
 
 def describe(
     env: Projected, job: SkillJob | JointJob, latent_size: int = 0, sees_position: bool = False
 ) -> dict[str, Any]:
-    """What a file of skills says of itself."""
+    """Return the metadata of a file of skills."""
     space = env.action_space
     position = {"sees_position": True} if sees_position else {}  # others say nothing of it
     return {
@@ -73,7 +73,7 @@ def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
 
 
 def writable(directory: Path) -> None:
-    """Say at the start, not after hours of training, that results cannot be written."""
+    """Raise at the start, not after hours of training, if results cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -86,7 +86,7 @@ def writable(directory: Path) -> None:
 
 
 def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inputs: dict[str, str], out: Path) -> None:
-    """A finished skill's files; 𝒯's share of it is collected here."""
+    """Write a finished skill's files, and collect its states for 𝒯."""
     objective, replay = parts.objective, parts.replays[0]
     assert isinstance(objective, IncrementalObjective)
     skill = parts.skills()
@@ -117,7 +117,6 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "stamp": stamp,
         "inputs": inputs,
         "checksums": {name: checksum(out / name) for name in CHECKED},
-        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)  # last: where it is, the others are
@@ -128,7 +127,7 @@ def _normalised(parts: Parts) -> dict[str, Any]:
 
 
 def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
-    """How a skill with a budget came to its steps, and what later skills are compared with."""
+    """Return how a skill with a budget spent its steps, and the r_d that later skills are compared with."""
     spending = parts.settling
     if not isinstance(spending, Spending):
         return {}
@@ -144,7 +143,7 @@ def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
 
 
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
-    """Skills that were learned together, and what is to be known of them and of their snapshots."""
+    """Write skills that were learned together, with their curve, stats and the checksums of their snapshots."""
     parts.skills().save(out / SKILLS)
     save_text(out / CURVE, progress.text())
     stats = {
@@ -153,21 +152,19 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
         **provenance(job),
         "stamp": stamp,
         "checksums": {name: checksum(out / name) for name in (SKILLS, *snapshots)},
-        "curve": curve_checksum(progress.text()),
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)
 
 
 def write_untrained(job: JointJob, out: Path) -> None:
-    """Freshly initialised policies, the paper's random skills."""
+    """Write freshly initialised policies, the paper's random skills."""
     env = make(job.world)
     generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)
     actor = Actor(*sizes, copies=job.skills, generator=generator)
     meta = describe(env, job) | ({"acts": job.acts} if job.acts else {})  # others say nothing of it
     Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / SKILLS)
-    no_steps = "time/total_timesteps\n"
-    save_text(out / CURVE, no_steps)
-    sums = {"checksums": {SKILLS: checksum(out / SKILLS)}, "curve": curve_checksum(no_steps)}
-    save_stats(out / STATS, {"steps": 0, **provenance(job), **sums, "seconds": 0.0})
+    save_text(out / CURVE, "time/total_timesteps\n")
+    sums = {SKILLS: checksum(out / SKILLS)}
+    save_stats(out / STATS, {"steps": 0, **provenance(job), "checksums": sums, "seconds": 0.0})

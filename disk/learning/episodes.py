@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from disk.envs import Projected
-from disk.learning.progress import must_be_finite
+from disk.errors import must_be_finite
 from disk.seeds import seed_of
 
 if TYPE_CHECKING:
-    from disk.learning.build import Parts
+    from disk.learning.parts import Parts
 
 
 @dataclass

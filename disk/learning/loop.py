@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from disk.config import Sac
-from disk.errors import Interrupted
-from disk.learning.build import Parts
+from disk.errors import Interrupted, must_be_finite
 from disk.learning.episodes import Episode
-from disk.learning.progress import must_be_finite
+from disk.learning.parts import Parts
 from disk.learning.training import Training
 
 

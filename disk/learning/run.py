@@ -15,16 +15,15 @@ from types import FrameType
 from typing import Any
 
 from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
-from disk.errors import ArtefactError
+from disk.errors import ArtefactError, to_blame
 from disk.evaluation.run import refuse_strangers
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
 from disk.learning.build import choose_device, joint_parts, skill_parts
 from disk.learning.loop import train
-from disk.learning.progress import to_blame
 from disk.learning.training import Training
 from disk.skills import bundle
 from disk.storage.checkpoint import Checkpoint, stamp
-from disk.storage.files import load_stats, save_json, save_text, sweep
+from disk.storage.files import load_rows, load_stats, save_json, save_text, sweep
 from disk.storage.layout import (
     CHECKPOINT,
     CURVE,
@@ -39,7 +38,7 @@ from disk.storage.layout import (
     snapshot_name,
 )
 from disk.storage.lock import snakemake_is_gone
-from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum, same_curve
+from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum
 
 
 @contextmanager
@@ -146,17 +145,17 @@ def train_run(
 
 
 def _refuse_others(folder: Path, expected: str) -> None:
-    """A finished training is left alone, if it is this one and whole."""
+    """Refuse a finished training that has other settings or damaged files."""
     stats = load_stats(folder / STATS)
     if stats.get("config_hash") != expected:
         raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
     for name in stats.get("checksums", {}):
         same_checksum(folder, name, stats)
-    same_curve(folder, stats)
+    load_rows(folder / CURVE)
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
-    """All skills of a chain as one file, and their curves as one, with a column that says whose."""
+    """Write all skills of a chain as one file, and their curves as one with a column `skill`."""
     for name in (out.name, CURVE):
         sweep(out.parent, name)
     stats = [load_stats(policy.with_name(STATS)) for policy in policies]
@@ -174,7 +173,7 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
     skills.save(out)
     lines: list[str] = []
     for skill, policy in enumerate(policies):
-        header, *rows = same_curve(policy.parent, stats[skill]).splitlines() or [""]
+        header, *rows = load_rows(policy.with_name(CURVE))
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name(CURVE), "\n".join(lines) + "\n")

@@ -15,7 +15,7 @@ import yaml
 
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
-from disk.evaluation.metrics import METRICS
+from disk.evaluation.metrics import SKILL_METRICS
 from disk.evaluation.run import roll_out
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
@@ -26,7 +26,7 @@ SETS = 5
 """Number of sets of starts for measuring published skills."""
 SLACK = 0.25
 """Share of a value by which another machine may miss the card's range: chaotic robots amplify rounding."""
-SHOWN = (*METRICS, "coverage")
+SHOWN = (*SKILL_METRICS, "coverage")
 
 
 @dataclass(frozen=True)

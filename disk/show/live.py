@@ -117,6 +117,8 @@ def _page_name(run: Path) -> str:
 def build_beside_gallery(runs: Sequence[Path], out: Path, job: EvaluationJob) -> str:
     """The live page that an environment's gallery links to; where there can be none, a page that says why."""
     try:
+        if not runs:
+            raise ArtefactError("there is no run with trained skills beside it")
         return build(runs, out, job=job)
     except (ArtefactError, ConfigError) as error:
         return build_missing(out, str(error))

@@ -23,15 +23,18 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from disk.errors import ArtefactError
-from disk.learning.replay import CHUNK, Replay, append_rows, read_rows
 from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
 from disk.storage.layout import CHECKPOINT, LEASE, STATE, STATS, checkpoint_beside
 from disk.storage.lock import Lease, lock
+from disk.storage.replay import CHUNK, append_rows, read_rows
+
+if TYPE_CHECKING:
+    from disk.learning.replay import Replay
 
 log = logging.getLogger("disk")
 FORMAT = 4

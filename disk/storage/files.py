@@ -1,8 +1,8 @@
-"""Files, written whole and read with care.
+"""Write files whole, and read them with care.
 
-Every file is written under a temporary name in its own folder, flushed to the disk and renamed, so that
-a crash leaves the old file or the new one, never half of one. Tensors are safetensors with a single
-metadata key, `disk`, holding sorted JSON (several keys would be written in random order).
+Every file is written under a temporary name in its own folder, flushed to the disk and renamed. A crash leaves the old
+file or the new one, never half of one. Tensors are safetensors with a single metadata key, `disk`, that holds sorted
+JSON: the library would write several keys in random order.
 """
 
 from __future__ import annotations
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     from torch import Tensor  # the cheap rules read and write files without loading torch
 
 
-BEFORE_CHECKSUMS = {
-    *("skill", "mean_consistency", "mean_diversity", "alpha", "beta", "steps", "steps_saved", "collected_steps"),
-    *("config_hash", "code_hash", "commit", "job", "stamp", "checksums", "seconds"),
-}
-"""Keys of a stats.json from before it had a checksum of its own."""
 UNSIGNED = ("checksum", "seconds", "commit", "code_hash")
-"""What a stats.json's checksum leaves out."""
+"""Keys of a stats.json that its checksum leaves out."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say which file a full, read-only or lost disk has refused, and what to do about it."""
+    """Turn a refusal of a full, read-only or lost disk into an error that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -45,7 +40,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that appears under its name only when all of it is on the disk."""
+    """Open a file for writing. It appears under its name only when all of it is on the disk."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -63,7 +58,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def _flush_directory(path: Path) -> None:
-    """Put a rename on the disk, not only the file's content."""
+    """Flush a rename to the disk, not only the file's content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -72,9 +67,9 @@ def _flush_directory(path: Path) -> None:
 
 
 def sweep(directory: Path, name: str = "") -> None:
-    """Remove what processes that were killed in the middle of a write have left, of one file or of all.
+    """Remove the temporary files of killed processes: those of one file, or all.
 
-    Only for whoever is alone in writing them: with the lease in hand, or as the only one to write that file.
+    Call this only as the one process that writes there: with the lease in hand, or as the only writer of the file.
     """
     for path in directory.glob(f".{name}*.tmp"):
         path.unlink(missing_ok=True)
@@ -108,15 +103,13 @@ def load_json(path: Path) -> dict[str, Any]:
 
 
 def save_stats(path: Path, content: Mapping[str, Any]) -> None:
-    """A stats.json, with a checksum of what it says."""
+    """Write a stats.json, with a checksum of its content."""
     save_json(path, {**content, "checksum": _stats_fingerprint(content)})
 
 
 def load_stats(path: Path) -> dict[str, Any]:
-    """A stats.json; one that was written before it had a checksum is taken as it is."""
+    """Read a stats.json. Refuse one whose content does not match its checksum."""
     content = load_json(path)
-    if "checksum" not in content and content.keys() <= BEFORE_CHECKSUMS:
-        return content
     expected, found = content.get("checksum"), _stats_fingerprint(content)
     if found != expected:
         raise ArtefactError(
@@ -127,13 +120,13 @@ def load_stats(path: Path) -> dict[str, Any]:
 
 
 def _stats_fingerprint(content: Mapping[str, Any]) -> str:
-    # Without what may differ between two trainings that give the same skill, so that it does not differ either.
+    # Two trainings that give the same skill have the same checksum, so times and versions are left out.
     lasting = {key: value for key, value in content.items() if key not in UNSIGNED}
     return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write tensors and what is to be known of them, with a checksum of both."""
+    """Write tensors and their metadata, with a checksum of both."""
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -143,7 +136,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, A
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata; a damaged file is an error that names it and says what to do."""
+    """Read tensors and metadata. Refuse a damaged file, with its name and the remedy."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -174,16 +167,27 @@ def _fingerprint(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A file of a folder whose name comes from another file, which may have been written by anybody."""
+    """Return the path of a file in a folder. Its name was read from a file, so refuse one that leads elsewhere."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
-        raise ArtefactError(
-            f"{folder}: speaks of {name!r}, which is not in it; delete it and run the same command again"
-        )
+        raise ArtefactError(f"{folder}: lists {name!r}, which is not in it; delete it and run the same command again")
     return folder / path
 
 
+def load_rows(path: Path) -> list[str]:
+    """Read the lines of a CSV file. Refuse one whose end is cut off, or whose rows differ in length."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtefactError(f"{path}: cannot be read: {error}; delete it and run the same command again") from None
+    rows = text.splitlines()
+    if not text.endswith("\n") or len({row.count(",") for row in rows}) > 1:
+        raise ArtefactError(f"{path}: is damaged: a row is cut off; delete it and run the same command again")
+    return rows
+
+
 def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,8 +5,10 @@
   skill{NN}.checkpoint/                 its training; `checkpoint/` where all skills are learned together
   skills.safetensors  progress.csv      all skills of the run, and their curves
   snapshots/{step}.safetensors          skills of a joint method on the way
-  rollouts/{condition}.parquet  metrics.csv
+  rollouts/{condition}.parquet          trajectories, from which everything else is measured and drawn
+  metrics.csv  after_training.csv  usable.csv
   hierarchy/seed{h}.csv                 a controller over the run's skills
+{root}/{env}/hausdorff.csv summary.csv  tables over all runs of an environment
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from disk.errors import ArtefactError
 POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy"
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
+AFTER_TRAINING, USABLE = "after_training.csv", "usable.csv"
+HAUSDORFF, SUMMARY = "hausdorff.csv", "summary.csv"
+"""Tables of an environment."""
 LATENT_SETS = "latent_sets.csv"
 CHECKPOINT = "checkpoint"
 """The checkpoint of a run whose skills are learned together."""

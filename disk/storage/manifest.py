@@ -1,13 +1,12 @@
-"""Whether files are whole and belong together, asked whenever they are used.
+"""Check that files are whole and belong together, whenever they are used.
 
-A skill's stats.json holds a checksum of itself, those of its other files and those of the earlier skills' files that
-it was learned from; files of tensors hold one of their own besides. A mismatch names the file, what was expected,
-what was found and what to do.
+A skill's stats.json is its manifest. It holds a checksum of itself, those of the skill's other files, and those of the
+earlier skills' files that it was learned from. Files of tensors also hold a checksum of their own. An error names the
+file, the expected and the found value, and the remedy.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -17,19 +16,21 @@ from typing import Any
 from disk.config import SkillJob
 from disk.errors import ArtefactError
 from disk.skills import load
-from disk.storage.files import checksum, inside, load_stats
+from disk.storage.files import checksum, inside, load_rows, load_stats
 from disk.storage.layout import CURVE, POLICY, REPLAY, STATS, VISITS
 
 RESTORE = "Restore it, or delete it and run the same command again"
-ELAPSED = ("time/time_elapsed", "time/fps")
 CHECKED = (POLICY, VISITS, REPLAY)
 """Files of a skill whose checksums stand in its stats.json."""
 FIRST_OBJECTIVE = tuple(f"objective.{key}" for key in ("neighbours", "recent_states", "past_states", "normaliser"))
-"""What matters to the first skill of a chain, and to what it records, of its objective's settings."""
+"""Settings of the objective that change the first skill of a chain, or what it records."""
 
 
 def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
-    """Checksums of what training reads from earlier skills; a damaged file is found here, not hours later."""
+    """Return the checksums of what training reads from earlier skills.
+
+    Damage is found here, not hours later.
+    """
     found: dict[str, str] = {}
     for skill, folder in enumerate(earlier):
         policy, stats = load(folder / POLICY), read_stats(folder)
@@ -37,7 +38,7 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         for key, wanted in (("env", job.env), ("skill", skill), ("seed", job.seed), ("world", world)):
             if _without_nulls(policy.meta.get(key)) != wanted:
                 raise ArtefactError(
-                    f"{folder}/policy.safetensors: is of {key} {policy.meta.get(key)!r}, not {wanted!r}. {RESTORE}"
+                    f"{folder / POLICY}: is of {key} {policy.meta.get(key)!r}, not {wanted!r}. {RESTORE}"
                 )
         same_inputs(folder, stats, found)
         for name in _read_from_earlier(job):
@@ -46,7 +47,7 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         means = [stats["mean_consistency"], stats["mean_diversity"]]
         released = job.objective.normaliser == "released"
         if released and "paid" not in stats:
-            raise ArtefactError(f"{folder}/stats.json: has no `paid`, which normaliser `released` takes α and β from")
+            raise ArtefactError(f"{folder / STATS}: has no `paid`; normaliser `released` needs it for α and β")
         if job.normaliser is not None:
             found["normaliser"] = json.dumps(stats.get("normaliser"))
         found["before"] = json.dumps([*means, stats["paid"]] if released else means)
@@ -58,98 +59,77 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
 
 
 def same_chain(job: SkillJob, earlier: Sequence[Path], run: Path) -> None:
-    """Refuse earlier skills of the run that other settings made than this one's. Before a fork, the run is another."""
+    """Refuse earlier skills of the same run that were trained with other settings than `job` has."""
     for folder in earlier:
         stats = read_stats(folder)
-        if folder.parent != run or not isinstance(stats.get("job"), dict):
+        if folder.parent != run or not isinstance(stats.get("job"), dict):  # a fork begins with another run's skills
             continue
         wanted, found = _shared_settings(job.model_dump(mode="json")), _shared_settings(stats["job"])
         for key in wanted.keys() & found.keys():
             if wanted[key] != found[key]:
                 raise ArtefactError(
-                    f"{folder}/stats.json: this skill was trained with {key} {found[key]!r}, the next one has "
+                    f"{folder / STATS}: this skill was trained with {key} {found[key]!r}, the next one has "
                     f"{wanted[key]!r}. {RESTORE}"
                 )
 
 
 def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
-    """Settings that all skills of a chain have in common; the first one lacks those about earlier skills."""
+    """Settings that all skills of a chain have in common. The first skill lacks those about earlier skills."""
     first = job.get("skill") == 0
     later = () if first else ("replay_keep", "own_share", "warm")
     names = ("sac", "replay_capacity", "adaptive", "budget", "code", "normaliser", *later)
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
     if objective.get("objective.normaliser") == "running":  # the first skill has none, and later ones have its window
         objective["objective.normaliser"] = None
-    of_all = (
-        FIRST_OBJECTIVE if first else objective.keys() - {"objective.second_beta"}
-    )  # which only the second looks at
+    # Only the second skill uses second_beta.
+    of_all = FIRST_OBJECTIVE if first else objective.keys() - {"objective.second_beta"}
     objective = {key: value for key, value in objective.items() if key in of_all}
     return {**{name: _without_nulls(job.get(name)) for name in names}, **objective}
 
 
 def _without_nulls(value: Any) -> Any:
-    """Options that were added later are null, or absent from older files."""
+    """Leave out settings that are null, as a job's canonical JSON does: a new setting changes no finished skill."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def same_checksum(folder: Path, name: str, stats: dict[str, Any]) -> None:
-    """Refuse a file that is not the one which its stats.json speaks of."""
-    path, checksums = inside(folder, name), stats.get("checksums")
-    is_, expected = checksum(path), checksums.get(name) if isinstance(checksums, dict) else None
-    if is_ != expected:
-        # A snapshot is no output that the workflow knows of: it comes with the training whose stats.json lists it.
-        snapshot = f"Restore it, or delete {folder}/stats.json and run the same command again"
+    """Refuse a file that does not match its checksum in stats.json."""
+    path = inside(folder, name)
+    found, expected = checksum(path), stats.get("checksums", {}).get(name)
+    if found != expected:
+        # The workflow does not know of snapshots: they come with the training whose stats.json lists them.
+        snapshot = f"Restore it, or delete {folder / STATS} and run the same command again"
         raise ArtefactError(
-            f"{path}: is damaged, or not of this skill: its checksum is {is_}, stats.json has {expected}. "
+            f"{path}: is damaged, or not of this skill: its checksum is {found}, stats.json has {expected}. "
             f"{snapshot if '/' in name else RESTORE}"
         )
 
 
 def same_inputs(folder: Path, stats: dict[str, Any], found: dict[str, str]) -> None:
-    """Refuse a skill that was learned from other earlier skills than those that are there."""
-    for name, expected in (stats.get("inputs") or {}).items():
+    """Refuse a skill that was learned after other skills than those in place, whose checksums are `found`."""
+    for name, expected in stats.get("inputs", {}).items():
         if found.get(name, expected) != expected:
             raise ArtefactError(
-                f"{folder}/stats.json: this skill was learned after another {name}: {expected}, found {found[name]}. "
+                f"{folder / STATS}: this skill was learned after another {name}: {expected}, found {found[name]}. "
                 f"Restore that, or delete {folder} and run the same command again"
             )
 
 
-def same_curve(folder: Path, stats: dict[str, Any]) -> str:
-    """The text of a progress.csv that is the one its stats.json speaks of."""
-    path = folder / CURVE
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{path}: cannot be read: {error}. {RESTORE}") from None
-    is_, expected = curve_checksum(text), stats.get("curve")
-    if is_ != expected and expected is not None:
-        raise ArtefactError(f"{path}: is damaged: the curve's checksum is {is_}, stats.json has {expected}. {RESTORE}")
-    return text
-
-
-def curve_checksum(text: str) -> str:
-    """Of a curve but for the times, which differ between trainings that give the same skill."""
-    lines = [line.split(",") for line in text.splitlines()]
-    timed = {index for index, name in enumerate(lines[0] if lines else []) if name in ELAPSED}
-    kept = [[value for index, value in enumerate(line) if index not in timed] for line in lines]
-    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
-
-
 def as_recorded(path: Path) -> None:
-    """Refuse a file of skills, or a snapshot, that is not the one which the stats.json of its training speaks of."""
+    """Refuse a file of skills, or a snapshot, that does not match its checksum in its run's stats.json."""
     for folder in path.parents[:2]:
         if (folder / STATS).exists():
             stats = load_stats(folder / STATS)
-            if path.relative_to(folder).as_posix() in (stats.get("checksums") or {}):
-                same_checksum(folder, path.relative_to(folder).as_posix(), stats)
+            name = path.relative_to(folder).as_posix()
+            if name in stats.get("checksums", {}):
+                same_checksum(folder, name, stats)
             return
 
 
 def _read_from_earlier(job: SkillJob) -> list[str]:
-    """Which files of each earlier skill this training reads."""
+    """Names of the files of each earlier skill that this training reads."""
     read = {VISITS: job.start_step is None, REPLAY: job.replay_keep is not None}
     return [name for name in CHECKED if read.get(name, True)]
 
@@ -160,14 +140,14 @@ def is_done(out: Path, expected: str, files: Iterable[str]) -> bool:
         stats = load_stats(out / STATS)
         for name in files:
             same_checksum(out, name, stats)
-        same_curve(out, stats)
+        load_rows(out / CURVE)
         return bool(stats.get("stamp") == expected)
     except ArtefactError:
         return False
 
 
 def read_stats(folder: Path) -> dict[str, Any]:
-    """An earlier skill's stats.json, with the numbers that training takes from it."""
+    """Read the stats.json of an earlier skill. Refuse one without the numbers that training takes from it."""
     path = folder / STATS
     stats = load_stats(path)
     for key in ("mean_consistency", "mean_diversity", "steps"):

@@ -318,7 +318,8 @@ def faketime(campaign: Any, run: Run, place: Path) -> tuple[str, str, str]:
     """A process of its own whose every clock is false; killed, and gone on with under the right clock."""
     _, reference = campaign.straight(run)
     case = Case(run, place / "results", reference)
-    paths = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+    tests = Path(__file__).resolve().parents[1]
+    paths = [str(path) for path in (tests, *tests.iterdir()) if path.is_dir()]
     false = {**os.environ, "LD_PRELOAD": str(FAKETIME), "FAKETIME": "+400d x50"}
     words = [sys.executable, "-c", CLI, run.method, str(run.evolving), str(case.root), *paths]
     process = subprocess.Popen(words, env=false, stderr=subprocess.PIPE, text=True)

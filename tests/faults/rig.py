@@ -43,8 +43,8 @@ from disk.storage.lock import Lease
 
 torch.set_num_threads(1)
 for _slow in ("code_hash", "commit"):  # half of a tiny run's time
-    _value = getattr(disk.artefacts, _slow)()
-    setattr(disk.artefacts, _slow, lambda value=_value: value)
+    _value = getattr(disk.learning.artefacts, _slow)()
+    setattr(disk.learning.artefacts, _slow, lambda value=_value: value)
 HookedPoint.on_step = HookedPoint.on_reset = None
 CHANGES = [
     {"what": "actuator", "names": ["east"], "steps": [0, 80], "factors": [0.0, 1.0]},
@@ -69,7 +69,7 @@ LONG_MINUTES = 0.02
 """That of the long ones: 1.2 seconds, some fifty episodes."""
 CHAINS = [name for name in ROWS if config_of().methods[name].incremental]
 RESULTS = ("policy.safetensors", "replay.safetensors", "visits.npy", "skills.safetensors")
-REMEDY = re.compile(r"[Dd]elete (it\b|both\b|/[^\s,;]+)|make room|make it writable|[Ww]ait for|last good checkpoint")
+REMEDY = re.compile(r"[Dd]elete (it\b|/[^\s,;]+)|make room|make it writable|[Ww]ait for|last good checkpoint")
 
 
 @dataclass(frozen=True)
@@ -264,10 +264,7 @@ class Case:
             if self.mend:
                 self.mend()
             return ""
-        target = path if what in ("it", "both") else Path(what.rstrip("."))
-        if what == "both":
-            _remove(path.with_suffix(""))
-        _remove(target)
+        _remove(path if what == "it" else Path(what.rstrip(".")))
         return ""
 
 

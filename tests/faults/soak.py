@@ -27,7 +27,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]  # these files, and conftest.py
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(path) for path in (TESTS, *TESTS.iterdir()) if path.is_dir()]  # these files, and conftest.py
 import company  # noqa: E402
 import kinds  # noqa: E402
 from rig import CHAINS, LONG_MINUTES, ROWS, Case, Run, attempt, command, contents  # noqa: E402

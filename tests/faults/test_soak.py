@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(path) for path in (TESTS, *TESTS.iterdir()) if path.is_dir()]
 import kinds  # noqa: E402
 import soak  # noqa: E402
 

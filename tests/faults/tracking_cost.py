@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(path) for path in (TESTS, *TESTS.iterdir()) if path.is_dir()]
 import company  # noqa: E402
 from conftest import HOOKED, HookedPoint, tiny_config  # noqa: E402
 

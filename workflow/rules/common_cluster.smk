@@ -1,73 +1,69 @@
 """What jobs ask a cluster, or this machine's GPUs, for.
 
-Resources are no reason to run anything again, so all of this may change at any time.
+Changed requests rerun nothing.
 """
+
+sys.path.insert(0, str(Path(workflow.basedir, "workflow")))
+import walltime
 
 
 def memory_of(job):
-    """A resource function: megabytes that the training asks for, half as many again with each retry."""
-
-    def asked(wildcards, attempt):
-        return _asked(wildcards, job, attempt)[0]
-
-    return asked
+    """Return a resource function: the megabytes that a training asks for."""
+    return lambda wildcards, attempt: _request(wildcards, job, attempt)[0]
 
 
 def minutes_of(job):
-    """The same of its walltime."""
-
-    def asked(wildcards, attempt):
-        return _asked(wildcards, job, attempt)[1]
-
-    return asked
+    """Return a resource function: the walltime that a training asks for."""
+    return lambda wildcards, attempt: _request(wildcards, job, attempt)[1]
 
 
-def _asked(wildcards, job, attempt):
-    from disk import resources
-
-    w, runtime = wildcards, CONFIG.runtime
+def _request(w, job, attempt):
+    """Megabytes and minutes of one training; `job` is the rule's function of the same name."""
     if not workflow.is_main_process:
-        return (
-            1000,
-            60,
-        )  # on the node the request has been granted: no need to build the world once more
+        # On the node the request has been granted: the world need not be built again.
+        return 1000, 60
+    earlier, runtime = [], CONFIG.runtime
     if job is skill_job:
         needed = CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill))
-        inherits = range(needed.skill) if needed.replay_keep is not None else []
-        earlier = [CONFIG.steps_of(w.env, w.method, skill) for skill in inherits]
+        if needed.replay_keep is not None:
+            skills = range(needed.skill)
+            earlier = [CONFIG.steps_of(w.env, w.method, skill) for skill in skills]
     elif job is joint_job:
-        needed, earlier = CONFIG.joint_job(w.env, w.method, int(w.seed)), []
+        needed = CONFIG.joint_job(w.env, w.method, int(w.seed))
     else:
         method = w.get("method", disk.config.FLAT)
         seeds = int(w.seed), int(w.hierarchy_seed)
-        needed, earlier = CONFIG.hierarchy_job(w.env, method, *seeds), []
-    size = resources.size_of(needed.world)
-    parts = resources.jobs_needed(needed, size, runtime)
-    if (
-        workflow.resource_settings.nodes
-        and parts > workflow.execution_settings.retries + 1
-    ):
-        raise WorkflowError(
-            f"runtime.longest_minutes: {runtime.longest_minutes}: a training of {resources.steps_of(needed):,} steps in {w.env} is"
-            f" spread over {parts} jobs: give --retries {parts + 2}, or more minutes"
-        )
+        needed = CONFIG.hierarchy_job(w.env, method, *seeds)
+    size = walltime.size_of(needed.world)
+    _check_retries(w.env, needed, size)
     return (
-        resources.memory_mb(needed, earlier, size, runtime, attempt),
-        resources.minutes(needed, size, runtime, attempt),
+        walltime.memory_mb(needed, earlier, size, runtime, attempt),
+        walltime.minutes(needed, size, runtime, attempt),
     )
 
 
+def _check_retries(env, job, size):
+    """Refuse a training on a cluster that needs more jobs than Snakemake may submit."""
+    jobs = walltime.jobs_needed(job, size, CONFIG.runtime)
+    allowed = workflow.execution_settings.retries + 1
+    if workflow.resource_settings.nodes and jobs > allowed:
+        raise WorkflowError(
+            f"runtime.longest_minutes: {CONFIG.runtime.longest_minutes}: a training of {walltime.steps_of(job):,} steps in {env} is"
+            f" spread over {jobs} jobs: give --retries {jobs + 2}, or more minutes"
+        )
+
+
 def gpus(wildcards):
-    """GPUs of a training: one where the configuration says so."""
+    """Return the number of GPUs of a training: one if the device is CUDA."""
     return int(CONFIG.runtime.device.startswith("cuda"))
 
 
 def tend_slurm():
-    """Two things that the SLURM plugin, version 2.8, has no options for, set before it runs.
+    """Change two habits of the SLURM plugin, version 2.8, for which it has no options.
 
-    It waits longer with every look that finds nothing finished, up to three minutes, which each link of a chain
-    would pay for: half a minute at most. And it waits for ever for a job that was preempted and cancelled: counted
-    as cancelled, it is submitted again. A job that is requeued is not affected: it is pending, not preempted.
+    It polls less and less often, down to every three minutes, and each skill of a chain would wait that long: here it
+    polls at least every 30 seconds. It also waits for ever for a job that was preempted and cancelled: here such a job
+    counts as cancelled and is submitted again. Requeued jobs are pending, not preempted, so nothing changes for them.
     """
     import snakemake_executor_plugin_slurm as plugin
 
@@ -88,7 +84,7 @@ def tend_slurm():
 
 
 def check_slurm():
-    """Say in a line what is missing, instead of failing at the first submission."""
+    """Refuse to start without sbatch, instead of failing at the first submission."""
     import shutil
 
     if "slurm" in workflow.executor_plugin.executor.__module__ and not shutil.which(
@@ -104,16 +100,14 @@ if workflow.is_main_process:
 
 
 def clear_checkpoints():
-    """Remove what trainings in SLURM jobs have left until their end was known."""
+    """Remove the checkpoints of finished trainings, which SLURM jobs keep until Snakemake knows of their end."""
     from disk.storage.checkpoint import clear_finished
 
-    root = Path(CONFIG.pathvars.get("results", "results"))
-    for found in [
-        *root.glob("*/*/seed*/*checkpoint"),
-        *root.glob("*/*/seed*/hierarchy/*.checkpoint"),
-    ]:
-        run = found.name == "checkpoint"
-        clear_finished(found.parent if run else found.with_suffix(""))
+    root = disk.storage.layout.results_root(CONFIG)
+    for pattern in ("*checkpoint", "hierarchy/*.checkpoint"):
+        for found in root.glob(f"*/*/seed*/{pattern}"):
+            run = found.name == disk.storage.layout.CHECKPOINT
+            clear_finished(found.parent if run else found.with_suffix(""))
 
 
 onstart:
@@ -125,13 +119,12 @@ onsuccess:
 
 
 def limit_gpu_jobs():
-    """As many trainings at a time as there are places on this machine's GPUs; `--resources gpu=N` says otherwise."""
+    """Limit trainings to the places on this machine's GPUs; `--resources gpu=N` overrides it."""
     import disk.storage.devices
 
     room = CONFIG.runtime.gpu_jobs_per_device * len(disk.storage.devices.devices())
-    workflow.global_resources.setdefault(
-        "gpu", max(room, 1)
-    )  # without a GPU, a training says so
+    # Without a GPU the training itself says so.
+    workflow.global_resources.setdefault("gpu", max(room, 1))
 
 
 here = workflow.resource_settings.nodes is None

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from disk.figures.draw import draw_ablations
+from disk.figures.ablations import draw_ablations
 
 env, condition, figure, *metrics = sys.argv[1:]
 draw_ablations(env, condition, [Path(path) for path in metrics], Path(figure))

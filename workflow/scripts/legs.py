@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from disk.config import Environment
-from disk.figures.draw import draw_legs
+from disk.figures.legs import draw_legs
 
 environment, drawn, title, figure, *rollouts = sys.argv[1:]
 row = Environment.model_validate_json(environment)

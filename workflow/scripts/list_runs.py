@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from disk.figures.draw import list_runs
+from disk.evaluation.tables import runs_table, save_csv
 
-table, *stats = sys.argv[1:]
-list_runs([Path(path) for path in stats], Path(table))
+table, *stats = map(Path, sys.argv[1:])
+save_csv(runs_table(stats), table)

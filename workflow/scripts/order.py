@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from disk.config import EvaluationJob
-from disk.figures.draw import draw_order
+from disk.figures.order import draw_order
 
 job, drawn, steps, figure, rollouts = sys.argv[1:]
 draw_order(EvaluationJob.model_validate_json(job), int(drawn), json.loads(steps), Path(rollouts), Path(figure))

@@ -9,6 +9,6 @@ from disk.figures.profiles import profiles
 
 statistics, shares, figure, *metrics = map(Path, sys.argv[1:])
 runs = read_worlds(metrics)
-save_csv(statistics_table(runs), statistics, metrics)
-save_csv(profiles_table(runs), shares, metrics)
+save_csv(statistics_table(runs), statistics)
+save_csv(profiles_table(runs), shares)
 profiles(profiles_table(runs), statistics_table(runs), figure)

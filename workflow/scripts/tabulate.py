@@ -9,5 +9,5 @@ from disk.evaluation.tables import save_csv
 
 hausdorff, summary, *metrics = map(Path, sys.argv[1:])
 runs = read_runs(metrics)
-save_csv(hausdorff_table(runs), hausdorff, metrics)
-save_csv(summarise(runs), summary, metrics)
+save_csv(hausdorff_table(runs), hausdorff)
+save_csv(summarise(runs), summary)

@@ -10,5 +10,5 @@ from disk.figures.usable import usable
 name, *paths = sys.argv[1:]
 table, figure, *files = map(Path, paths)
 rows = usable_table(files)
-save_csv(rows, table, files)
+save_csv(rows, table)
 usable(rows, figure, env=name)

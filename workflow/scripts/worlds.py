@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from disk.config import Environment
-from disk.evaluation.forgetting import draw_worlds
+from disk.figures.worlds import draw_worlds
 
 environment, drawn, title, figure, *rollouts = sys.argv[1:]
 files = {Path(path).stem: Path(path) for path in rollouts}

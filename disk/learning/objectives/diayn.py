@@ -9,20 +9,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from pydantic import PositiveFloat, PositiveInt
 
-from disk.config import Diayn
-from disk.learning.objectives.learned import Learned
-from disk.learning.replay import Batch, Columns
-from disk.networks import MLP
+from disk.config.settings import Model
+from disk.lazy import Lazy
+from disk.learning.objectives import Kind, Setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from disk.learning.replay import Batch
+    from disk.storage.replay import Columns
+else:
+    torch = Lazy("torch")
+
+
+class Diayn(Model):
+    """DIAYN's reward, log q(z|s') - log p(z), and its discriminator q."""
+
+    hidden: list[PositiveInt]
+    """Widths of the discriminator's hidden layers."""
+    learning_rate: PositiveFloat
+    """Of the discriminator (Adam)."""
+    sees: Literal["observation_and_sigma", "sigma"]
+    """What skills are told apart by: the next observation and σ, or σ alone."""
 
 
 class DiaynObjective:
     def __init__(self, config: Diayn, columns: Columns, skills: int, seed: int, device: torch.device) -> None:
+        from disk.learning.objectives.learned import Learned
+        from disk.networks import MLP
+
         self.config = config
         self.skills_in_play = skills
         inputs = columns.sigma + (0 if config.sees == "sigma" else columns.obs)
@@ -37,23 +58,23 @@ class DiaynObjective:
     def update(self, sample: Callable[[], Batch]) -> Mapping[str, Tensor]:
         batch = sample()
         logits, skill = self._logits(batch), _skill(batch)
-        loss = F.cross_entropy(logits, skill)
+        loss = torch.nn.functional.cross_entropy(logits, skill)
         self._model.step(loss)
         accuracy = (logits.detach().argmax(dim=1) == skill).float().mean()
         return {"train/discriminator_loss": loss.detach(), "train/discriminator_accuracy": accuracy}
 
-    @torch.no_grad()
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
-        reward = self._log_probability(batch) + math.log(self.skills_in_play)
-        return reward, {"reward/mean": reward.mean()}
+        with torch.no_grad():
+            reward = self._log_probability(batch) + math.log(self.skills_in_play)
+            return reward, {"reward/mean": reward.mean()}
 
-    @torch.no_grad()
     def certainty(self, batch: Batch) -> float:
-        """Mean probability of the skill that acted."""
-        return float(self._log_probability(batch).exp().mean())
+        """Return the mean probability of the skill that acted."""
+        with torch.no_grad():
+            return float(self._log_probability(batch).exp().mean())
 
     def _log_probability(self, batch: Batch) -> Tensor:  # (B,)
-        return -F.cross_entropy(self._logits(batch), _skill(batch), reduction="none")
+        return -torch.nn.functional.cross_entropy(self._logits(batch), _skill(batch), reduction="none")
 
     def _logits(self, batch: Batch) -> Tensor:  # (B, N)
         seen = batch.sigma if self.config.sees == "sigma" else torch.cat((batch.next_obs, batch.sigma), dim=1)
@@ -69,3 +90,10 @@ class DiaynObjective:
 
 def _skill(batch: Batch) -> Tensor:  # (B,)
     return batch.label[:, 0].long()
+
+
+def make(settings: Diayn, given: Setting) -> DiaynObjective:
+    return DiaynObjective(settings, given.columns, given.job.skills, given.seed, given.device)
+
+
+OBJECTIVE = Kind(Diayn, make, certain=True)

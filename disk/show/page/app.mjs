@@ -9,7 +9,7 @@ const DEFAULTS = { run: 0, mode: 'all', skill: 0, start: 0, gravity: 1, friction
 const LIMITS = { gravity: [0, 3], friction: [0, 3], fluid: [0, 3], speed: [-3, 3] };
 const AHEAD_SECONDS = 1; // between two decisions at work, and how far each skill is tried in thought
 const ARRIVED = 0.75; // metres
-const PHYSICS_MS = 40; // of a frame at most
+const PHYSICS_MS = 40; // of a frame at most, or half of its time where frames are slow
 
 export class App {
   constructor(data, mujoco, files, values) {
@@ -390,7 +390,7 @@ export class App {
     const frame = (now) => {
       const elapsed = Math.min(0.5, Math.max(0, (now - last) / 1000));
       last = now;
-      if (!this.state.paused) this.pass(elapsed * 2 ** this.state.speed);
+      if (!this.state.paused) this.pass(elapsed * 2 ** this.state.speed, Math.max(PHYSICS_MS, 500 * elapsed));
       if (!this.state.paused || now < this.awake) this.draw(elapsed); // a still picture costs nothing
       this.measure();
       requestAnimationFrame(frame);
@@ -403,11 +403,11 @@ export class App {
     this.awake = performance.now() + 1500;
   }
 
-  pass(seconds) {
+  pass(seconds, most) {
     this.owed += seconds;
     const began = performance.now();
     while (this.owed >= this.world.timestep) {
-      if (performance.now() - began > PHYSICS_MS) {
+      if (performance.now() - began > most) {
         this.owed = 0; // this machine cannot: slower than asked for, but fluent
         break;
       }
@@ -505,13 +505,14 @@ export class App {
       const at = 3 * body, geom = this.world.model.body_geomadr[body];
       return [this.world.own.bodies[at], this.world.own.bodies[at + 1], this.world.model.geom_size[3 * geom]];
     });
+    const working = this.state.mode === 'work'; // then it is about the goal, not about what skills do elsewhere
     const skills = this.run.native.map(({ paths }, skill) => {
       const actor = this.actors.find((each) => each.skill === skill);
-      const native = paths.map((path) => path.flatMap((_, i) => (i % 2 ? [] : [[path[i], path[i + 1]]])));
-      const path = this.state.mode === 'work' && actor ? actor.points : this.memory.get(skill) ?? [];
+      const native = working ? [] : paths.map((path) => path.flatMap((_, i) => (i % 2 ? [] : [[path[i], path[i + 1]]])));
+      const path = working ? (actor?.points ?? []) : this.memory.get(skill) ?? [];
       return { colour: this.colourOf(skill), native, path, shown: Boolean(actor), place: actor ? this.planar(actor) : null };
     });
-    const goal = this.state.mode === 'work' ? this.state.goal : null;
+    const goal = working ? this.state.goal : null;
     const ahead = goal ? (this.lastPaths ?? []).map((path, lane) => ({ path, lane, colour: this.colourOf(lane) })) : [];
     this.map.draw({ skills, blocks, goal, ahead });
   }
@@ -538,7 +539,7 @@ export class App {
     const { camera, canvas } = scene;
     const { clientWidth: width, clientHeight: height } = canvas;
     const wide = width > 760;
-    const edges = wide ? { left: 30, right: 296, top: 84, bottom: 196 } : { left: 14, right: 14, top: 150, bottom: 216 };
+    const edges = wide ? { left: 30, right: 296, top: 116, bottom: 196 } : { left: 16, right: 16, top: 150, bottom: 236 };
     const free = [Math.max(80, width - edges.left - edges.right), Math.max(80, height - edges.top - edges.bottom)];
     scene.shift = [(edges.left - edges.right) / width, (edges.bottom - edges.top) / height];
     const kept = { target: camera.target, distance: camera.distance };
@@ -549,6 +550,8 @@ export class App {
       const [x, y] = this.planar(actor);
       return [x, y + actor.offset, this.world.about.floor + 0.4 * this.size()];
     });
+    const { goal, mode } = this.state;
+    if (mode === 'work' && goal) places.push([...goal, places[0][2]]);
     for (let i = 0; i < 3; i++) this.fit(places, free, least);
     this.wish = { target: camera.target, distance: camera.distance };
     const wanted = this.zoomed * this.wish.distance;

@@ -22,7 +22,8 @@ const KEYS = [
   { keys: 'n', text: 'another start', run: (app) => app.newStart() },
   { keys: '- +', text: 'slower or faster', run: (app, key) => app.nudge('speed', key === '-' ? -1 : 1) },
   { keys: 'o', text: 'next method or seed', run: (app) => app.nextRun() },
-  { keys: 'arrows, page up, page down', text: 'turn and zoom' },
+  { keys: 'arrows', text: 'turn' },
+  { keys: 'page up, down', text: 'zoom' },
   { keys: 'f', text: 'camera as at first', run: (app) => app.resetCamera() },
   { keys: 'u', text: 'copy the link', run: (app) => app.copyLink() },
   { keys: 'h', text: 'this help', run: (app) => app.panel.help() },
@@ -181,9 +182,17 @@ export class Panel {
     $('scene').classList.toggle('goal', state.mode === 'work');
     this.cards.forEach(({ item, button }, skill) => {
       const on = state.mode !== 'all' && skill === app.actors[0].skill;
+      if (on && button.getAttribute('aria-pressed') !== 'true') this.reveal(item);
       button.setAttribute('aria-pressed', String(on));
       item.classList.toggle('other', state.mode !== 'all' && !on);
     });
+  }
+
+  /** Bring a card into view where there is no room for all, without moving anything else. */
+  reveal(item) {
+    const box = $('cards');
+    if (item.offsetLeft < box.scrollLeft) box.scrollLeft = item.offsetLeft - 8;
+    else box.scrollLeft = Math.max(box.scrollLeft, item.offsetLeft + item.offsetWidth - box.clientWidth + 8);
   }
 
   /** What changes all the time: the clock, and how far each robot has got. */

@@ -38,6 +38,7 @@ uniform vec3 light; uniform vec3 area; uniform float floorHeight; out float heig
 void main() {
   vec3 p = placed(); height = max(p.z - floorHeight, 0.0);
   gl_Position = vec4((p.xy - light.xy / light.z * height - area.xy) / area.z, 0, 1);
+  if (place.z + size.x + size.y < floorHeight) gl_Position = vec4(9, 9, 0, 1); // below the floor: no shadow on it
 }`;
 const SHADE_FRAGMENT = HEAD + `
 in float height; out vec4 pixel;
@@ -417,7 +418,7 @@ function geomsOf(model) {
     const type = model.geom_type[id];
     if (type === PLANE || type === 1 || model.geom_group[id] > 2) continue;
     const body = model.geom_bodyid[id];
-    const shape = type === MESH ? 100 + model.geom_dataid[id] : type === SPHERE ? CAPSULE : type;
+    const shape = type === MESH ? 100 + model.geom_dataid[id] : type;
     const size = type === SPHERE ? [model.geom_size[3 * id], 0, 0] : type === MESH ? [1, 1, 1]
       : type === CYLINDER ? [model.geom_size[3 * id], model.geom_size[3 * id], model.geom_size[3 * id + 1]]
       : Array.from(model.geom_size.slice(3 * id, 3 * id + 3));
@@ -439,6 +440,7 @@ function depthOf(model) {
 
 function shapesOf(gl, model, instances) {
   const shapes = new Map([
+    [SPHERE, shape(gl, ball(22, 36, false), instances, true)],
     [CAPSULE, shape(gl, ball(12, 20, true), instances, true)],
     [ELLIPSOID, shape(gl, ball(16, 24, false), instances, false)],
     [CYLINDER, shape(gl, tube(32), instances, false)],

@@ -1,0 +1,305 @@
+"""The benchmarks run and count right. How fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from disk.config import PROJECT
+
+BENCHMARKS = PROJECT / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def run(script: str, out: Path, *arguments: str) -> Any:
+    command = [sys.executable, str(BENCHMARKS / script), *arguments, "--out", str(out)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(out.read_text())
+
+
+def test_the_operations_of_an_update_are_counted() -> None:
+    from contenders import flops
+
+    assert flops(27, 8, actor_every=2) == pytest.approx(466e6, rel=1e-3)  # as counted by hand
+    mlp = 2 * 256 * (27 * 256 + 256 * 256 + 256 * 16)  # the actor once forward
+    assert flops(27, 8, actor_every=1) - flops(27, 8, actor_every=10**9) > 2 * mlp
+
+
+def test_the_usual_formulation_learns_what_ours_does() -> None:
+    """Reward -(a - 0.6)², one step: its mode must go there, as ours does in tests/unit/test_sac.py."""
+    from plain_sac import PlainSac
+
+    torch.manual_seed(0)
+    plain = PlainSac(1, 1, 32, actor_every=2, target_every=2)
+    for adam in (plain.critic_adam, plain.policy_adam):
+        adam.param_groups[0]["lr"] = 1e-2
+    obs, ends = torch.ones(128, 1), torch.ones(128, 1)
+    for _ in range(300):
+        action = torch.rand(128, 1) * 2.0 - 1.0
+        plain.update(obs, action, obs, -((action - 0.6) ** 2), ends)
+    mode = torch.tanh(plain.policy.trunk(obs[:1])[0, 0]).item()
+    assert mode == pytest.approx(0.6, abs=0.15)
+
+
+def test_the_learners_take_turns(tmp_path: Path) -> None:
+    short = ("--sizes", "halfcheetah", "--threads", "1", "--seconds", "0.02", "--rounds", "1")
+    found = run("learner.py", tmp_path / "learner.json", *short, "--contenders", "ours,pytorch_sac,mm_256")
+    assert found["ratios"].keys() == {"pytorch_sac", "limit"}
+    assert all(ratio > 0.0 for ratio in found["ratios"].values())
+    assert found["of"] == {"size": "halfcheetah", "threads": 1, "rate": "cpu_best"}
+
+
+def test_rollouts_and_the_plain_loop_run_the_same_policies(tmp_path: Path) -> None:
+    short = ("--env", "point", "--skills", "2", "--episodes", "3", "--horizon", "10", "--rounds", "1")
+    found = run("rollouts.py", tmp_path / "rollouts.json", *short)  # which compares what they did
+    assert list(found["contenders"]) == ["plain loop", "ours, 1 process", "ours, 2 processes", "ours, 2 threads"]
+    for row in found["contenders"].values():
+        assert row["steps_per_second"]["best"] == pytest.approx(10 * row["rollouts_per_second"]["best"])
+
+
+@pytest.mark.slow
+def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
+    short = ("--env", "point", "--seconds", "0.3", "--rounds", "1", "--shard", "1000", "--follow", "0")
+    found = run("training.py", tmp_path / "training.json", *short, "--methods", "disk_soft,diayn,random")
+    assert found["skills"].keys() == {"second", "tenth", "twentieth"}
+    assert found["methods"].keys() == {"disk_soft", "diayn"}  # the random policies learn nothing
+    for row in (*found["skills"].values(), *found["methods"].values()):
+        phases = row["microseconds_a_step"]
+        assert set(phases) == {"env step", "act", "add", "sample", "reward", "update", "progress", "rest"}
+        assert all(value > 0.0 for value in phases.values())
+    assert all(value > 0.0 for value in found["summary"].values())
+
+
+@pytest.mark.slow
+def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
+    short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan")
+    found = run("workflow.py", tmp_path / "workflow.json", *short)
+    for name in ("help", "start_of_a_training_job", "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
+        assert found[name]["seconds"] > 0.0
+    assert found["loading_19_skills"]["rows"] == 19_000
+
+
+def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
+    from ship import EVERY, ROWS, about, ship
+    from tables import draw, ends, table
+
+    from disk.evaluation.tables import save_rollouts
+    from disk.storage.files import save_stats
+
+    results, benchmarks, shipped = (tmp_path / name / "hopper" for name in ("results", "benchmarks", "shipped"))
+    used = {(0, 0): (3600, 1800), (0, 1): (3600, 1800), (1, 0): (3600, 7200), (1, 1): (10, 5)}  # the last was resumed
+    job = {"sac": {"batch_size": 128, "updates_per_step": 0.25, "seed_steps": 1000}}
+    for (seed, skill), (clock, cpu) in used.items():
+        run = Path("disk", f"seed{seed}")
+        (results / run / f"skill0{skill}").mkdir(parents=True)
+        stats = {
+            "steps": 50_000,
+            "collected_steps": 10_400,
+            "seconds": 3600,
+            "commit": "abc",
+            "code_hash": "def",
+            "job": job,
+        }
+        save_stats(results / run / f"skill0{skill}/stats.json", stats)
+        (benchmarks / run).mkdir(parents=True, exist_ok=True)
+        (benchmarks / run / f"skill0{skill}.tsv").write_text(f"s\tcpu_time\n{clock}\t{cpu}\n")
+    steps = range(3 * EVERY + 1)
+    columns = ["skill", "episode", "step", "x", "y"]
+    paths = pd.DataFrame([(0, e, t, float(t), 0.0) for e in range(9) for t in steps], columns=columns)
+    for seed, value in ((0, 6.1), (1, 6.9)):
+        run = results / f"disk/seed{seed}"
+        values = f"nominal,0,hausdorff,{value}\nnominal,-1,coverage,{100 + 40 * seed}\n"
+        (run / "metrics.csv").write_text(f"condition,skill,metric,value\n{values}")
+        (run / "progress.csv").write_text("step\n" + "".join(f"{row}\n" for row in range(ROWS + 1)))
+        (run / "rollouts").mkdir()
+        save_rollouts(paths, run / "rollouts/nominal.parquet")
+        ship(run, benchmarks / f"disk/seed{seed}", shipped / f"disk/seed{seed}")
+    small = shipped / "disk/seed0"
+    assert len((small / "curve.csv").read_text().splitlines()) <= ROWS
+    assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4 + 4  # the ends of four more episodes
+    assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
+    rows = table(shipped).splitlines()
+    assert rows[0].startswith("| method | seeds | steps | visits | CPU-hours | hausdorff | coverage |")
+    draw(shipped, tmp_path / "hopper.svg")
+    assert "</svg>" in (tmp_path / "hopper.svg").read_text()
+    assert rows[2] == "| `disk` | 2 | 100,000 | 20,800 | 2.00 | 6.5 (6.1, 6.9) | 120 (100, 140) | 6.3 [5.7, 7] |"
+    places = [(0, e, t, t * x, t * y) for t in (0, 10) for e, (x, y) in enumerate([(1, 1.1), (-1, 0.9), (-1, 1)])]
+    (small / "paths.csv").unlink()
+    pd.DataFrame(places, columns=columns).to_csv(small / "paths.csv", index=False)
+    (small / "about.json").write_text('{"steps_by_training": [50000]}')
+    assert ends(small).splitlines()[-1] == "| 1 | 50,000 | (-3.3, 10.0) | 108° | 14.2 | 9.5 |"
+
+
+def test_what_is_forgotten_is_a_row_for_every_method_and_world(tmp_path: Path) -> None:
+    from tables import with_tables
+
+    (tmp_path / "point").mkdir()
+    lines = ["method,seed,skill,condition,distance_after_training,distance_final"]
+    lines += ["dads,0,0,west,4.0,1.0", "dads,0,1,west,2.0,3.0", "disk,0,0,west,2.5,2.5", "disk,0,0,east,1.5,1.5"]
+    (tmp_path / "point/forgetting.csv").write_text("\n".join(lines) + "\n")
+    page = "before\n<!-- forgetting: point -->\n| an old row |\n\nafter\n"
+    rows = with_tables(page, tmp_path).splitlines()
+    assert rows[4:] == [
+        "| `disk` | west | 1 | 2.5 | 2.5 | 0.0 | 0.0 |",
+        "| `disk` | east | 1 | 1.5 | 1.5 | 0.0 | 0.0 |",
+        "| `dads` | west | 2 | 3.0 | 2.0 | -1.0 | 3.0 |",
+        "",
+        "after",
+    ]
+
+
+def test_worlds_in_short_have_the_mean_over_conditions_and_say_who_had_other_steps(tmp_path: Path) -> None:
+    from tables import with_tables
+
+    found = {("disk", 0): (1000, [1.0, 3.0]), ("disk", 1): (1000, [2.0, 4.0]), ("metra", 0): (500, [10.0, 30.0])}
+    for (method, seed), (steps, values) in found.items():
+        run = tmp_path / f"ant_broken/{method}/seed{seed}"
+        run.mkdir(parents=True)
+        rows = [f"leg{leg},0,hausdorff,{value}" for leg, value in enumerate(values)]
+        rows += ["leg1@500,0,hausdorff,99.0", "leg1,0,isolation,7.0"]  # a snapshot, and another measure
+        (run / "metrics.csv").write_text("\n".join(["condition,skill,metric,value", *rows]) + "\n")
+        (run / "about.json").write_text(f'{{"steps": {steps}, "cpu_hours": 1}}')
+    text = with_tables("<!-- short: ant_broken -->\n", tmp_path)
+    cells = "1,000; `metra` 500 | 2.5 (2.0, 3.0) | 20.0 | 1 or 2 | – | 10,000,000"
+    assert text.splitlines()[0::3] == ["<!-- short: ant_broken -->", f"| `ant_broken` | {cells} |"]
+    assert "| `disk` | `metra` |" in text
+
+
+def test_from_five_seeds_on_there_is_an_interval() -> None:
+    from tables import cell
+
+    assert cell([]) == "–"
+    assert cell([2.5]) == "2.5"
+    assert cell([2.0, 2.0]) == "2.0"
+    assert cell([1.0, 2.0, 3.0, 4.0]) == "2.5 (1.0, 2.0, 3.0, 4.0)"
+    assert cell([1.0, 2.0, 3.0, 4.0, 5.0]) == "3.0 [1.8, 4.2]"
+
+
+def shipped_run(run: Path, metrics: str, about: str = '{"steps": 1000, "cpu_hours": 1}') -> Path:
+    run.mkdir(parents=True)
+    (run / "metrics.csv").write_text(f"condition,skill,metric,value\n{metrics}")
+    (run / "about.json").write_text(about)
+    return run
+
+
+def test_counted_skills_are_a_row_for_each_world(tmp_path: Path) -> None:
+    from tables import counts
+
+    lines = "nominal,{n},distance,20\nnominal,-1,movers,{n}\nnominal,-1,distinct,{d}\n"
+    for seed, told_apart in enumerate((1.5, 2.5)):
+        shipped_run(tmp_path / f"ant/disk/seed{seed}", lines.format(n=3, d=told_apart))
+    shipped_run(tmp_path / "ant/dads/seed0", "nominal,0,distance,20\n")
+    rows = counts(tmp_path / "ant").splitlines()
+    assert rows[0] == "| world | skills | a mover goes | `disk` |"
+    assert rows[2] == "| `ant` | 1 | > 10 m | 2.0 (1.5, 2.5) of 3 |"
+
+
+def test_visits_that_were_not_recorded_are_at_least_those_of_every_skill(tmp_path: Path) -> None:
+    from tables import cost_of
+
+    for method in ("disk", "diayn"):
+        about = '{"steps": 300, "cpu_hours": 2, "steps_by_training": [100, 100, 100]}'
+        shipped_run(tmp_path / f"ant/{method}/seed0", "", about)
+    assert cost_of(tmp_path / "ant", "disk") == (1, 300, "≥ 30,000", 2.0)
+    assert cost_of(tmp_path / "ant", "diayn").visits == "0"
+
+
+def test_a_fall_in_evaluation_has_no_say_in_short(tmp_path: Path) -> None:
+    from tables import short
+
+    shipped_run(tmp_path / "hopper/disk/seed0", "nominal,0,hausdorff,4.0\nfalling,0,hausdorff,1.0\n")
+    assert "| 4.0 |" in short(tmp_path / "hopper").splitlines()[-1]
+
+
+def test_shipped_runs_get_the_measures_that_they_lack_and_keep_the_others(tmp_path: Path) -> None:
+    from measures import complete
+
+    from disk.config import load
+
+    lines = [
+        f"{where},{skill},distance,{away}"
+        for where in ("nominal", "nominal@500")
+        for skill, away in enumerate((20, 30, 4))
+    ]
+    metrics = shipped_run(tmp_path / "ant/disk/seed0", "\n".join(lines) + "\n") / "metrics.csv"
+    ends = [(skill, episode, 500, x, 0.1 * episode) for skill, x in enumerate((20, -30, 4)) for episode in range(3)]
+    starts = [(skill, episode, 0, 0, 0) for skill in range(3) for episode in range(2)]
+    columns = ["skill", "episode", "step", "x", "y"]
+    pd.DataFrame([*ends, *starts], columns=columns).to_csv(metrics.with_name("paths.csv"), index=False)
+    added = complete(metrics, load())
+    assert added == ["nominal,-1,movers,2", "nominal,-1,distinct,2", "nominal@500,-1,movers,2"]
+    text = metrics.read_text()
+    assert text.splitlines() == ["condition,skill,metric,value", *lines[:3], *added[:2], *lines[3:], added[2]]
+    assert complete(metrics, load()) == []
+    assert metrics.read_text() == text
+    unknown = shipped_run(tmp_path / "moon/disk/seed0", "nominal,0,distance,20\n") / "metrics.csv"
+    assert complete(unknown, load()) == []
+
+
+def test_every_shipped_run_says_how_many_of_its_skills_move_and_can_be_told_apart() -> None:
+    shipped = sorted((PROJECT / "docs/results").rglob("metrics.csv"))
+    assert len(shipped) >= 63
+    for path in shipped:
+        frame = pd.read_csv(path)
+        first = frame[frame["condition"] == frame["condition"].iloc[0]].set_index("metric")["value"]
+        assert 0 <= first["distinct"] <= first["movers"] <= frame["skill"].max() + 1, path
+
+
+def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> None:
+    from tables import downstream, draw_controllers
+
+    figure = tmp_path / "figure.svg"
+    draw_controllers(tmp_path, figure)
+    assert not figure.exists()
+    for controller in (0, 1):
+        curve = tmp_path / f"disk/seed0/hierarchy/seed{controller}.csv"
+        curve.parent.mkdir(parents=True, exist_ok=True)
+        reached = [1.0 + controller, *[0.1 + controller] * 18, 0.5 + controller]
+        lines = [f"{10 * (row + 1)},{100 * (row + 1)},{value}" for row, value in enumerate(reached)]
+        curve.write_text("\n".join(["decision,low_level_step,normalised_distance", *lines]) + "\n")
+    assert downstream(tmp_path).splitlines()[-1] == "| `disk` | 2 | 200 | 1.05 | 0.80 | 0.60 |"
+    draw_controllers(tmp_path, figure)
+    assert "DISk (2 runs)" in figure.read_text()
+
+
+def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: Path) -> None:
+    from tournament import as_markdown, measured, ranking
+
+    found = {  # isolation of two skills, movers, distinct
+        ("cheetah", "disk", 0): ((1.0, 3.0), 1, 1),
+        ("cheetah", "disk", 1): ((2.0, 2.0), 1, 2),
+        ("cheetah", "other", 0): ((4.0, 4.0), 2, 2),
+        ("swimmer", "disk", 0): ((5.0, 5.0), 2, 2),
+        ("swimmer", "other", 0): ((1.0, 1.0), 2, 1),
+    }
+    for (env, method, seed), (isolation, movers, distinct) in found.items():
+        run = tmp_path / f"results/{env}/{method}/seed{seed}"
+        run.mkdir(parents=True)
+        rows = [("nominal", skill, "isolation", value) for skill, value in enumerate(isolation)]
+        rows += [("nominal", -1, "movers", movers), ("nominal", -1, "distinct", distinct), ("later", -1, "movers", 9)]
+        pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / "metrics.csv", index=False)
+    times = tmp_path / "benchmarks/cheetah/disk/seed0"
+    times.mkdir(parents=True)
+    for skill, seconds in enumerate((60.0, 120.0)):
+        (times / f"skill{skill:02d}.tsv").write_text(f"s\tcpu_time\n1.0\t{seconds}\n")
+    runs = measured(tmp_path / "results", tmp_path / "benchmarks")
+    assert runs.iloc[0].to_list()[:6] == ["cheetah", "disk", 0, 1, 1, 2.0]
+    assert runs.iloc[0]["minutes"] == 3.0
+    # On cheetah other is first in all three; on swimmer disk is, but for movers, where both are 1.5.
+    assert ranking(runs)["together"].to_dict() == pytest.approx(
+        {"disk": (2.0 + 3.5 / 3) / 2, "other": (1.0 + 5.5 / 3) / 2}
+    )
+    text = as_markdown(runs)
+    assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 – |" in text

@@ -1,0 +1,52 @@
+"""The documentation names what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from disk.config import PROJECT
+
+PAGES = sorted(path.relative_to(PROJECT).as_posix() for path in [*PROJECT.glob("*.md"), *PROJECT.glob("[cd]*/*.md")])
+
+
+def test_the_map_from_the_paper_to_the_code_names_what_there_is():
+    text = (PROJECT / "docs/algorithm.md").read_text()
+    named = re.findall(r"`([a-z_/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", text)
+    assert len(named) > 15
+    for file, things in named:
+        code = (PROJECT / "disk" / file).read_text()
+        for thing in re.findall(r"`([\w.]+)`", things):
+            for part in thing.split("."):
+                assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
+
+
+@pytest.mark.parametrize(("page", "tables"), [("docs/results.md", 8), ("README.md", 1)])
+def test_pages_have_the_tables_of_what_was_shipped(page: str, tables: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
+    from tables import with_tables
+
+    text = (PROJECT / page).read_text()
+    assert len(re.findall(r"<!-- (?:table|short|skills|forgetting|downstream): ", text)) >= tables
+    assert with_tables(text, PROJECT / "docs/results/laptop") == text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_and_to_figures_lead_somewhere(page: str):
+    path = PROJECT / page
+    for target in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / Path(target)).exists(), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("docs/extending.md", "CHANGELOG.md")])
+def test_files_of_the_project_that_a_page_names_exist(page: str):
+    """Not in docs/extending.md, where the reader adds a file, nor in the changelog. A page may leave out `disk/`."""
+    named = re.findall(
+        r"(?<![\w/.])(?:disk|workflow|benchmarks|config|tests|profiles)/[\w./-]+\.(?:py|smk|sh|yaml|rst)\b",
+        (PROJECT / page).read_text(),
+    )
+    missing = sorted({name for name in named if not any((PROJECT / top / name).exists() for top in ("", "disk"))})
+    assert not missing, f"{page} names {missing}"
