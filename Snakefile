@@ -1,6 +1,6 @@
 # DISk: skills learned one after another, as cached and resumable artefacts.
-#   snakemake --cores 2 --configfile config/quick.yaml        the point robot, minutes
-#   snakemake --cores 2 results/ant/hausdorff.csv             one world at the paper's scale
+#   snakemake --cores 2 --configfile config/quick.yaml        the point robot, in minutes
+#   snakemake --cores 2 results/ant/hausdorff.csv             one environment at the paper's scale
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -15,7 +15,7 @@ pathvars:
     benchmarks="logs/benchmarks",
 
 
-# All rules run in one environment, the one that `make setup` makes; with --sdm apptainer in this image, which is built
+# All rules run in the Python environment of `make setup`. With --sdm apptainer they run in this image, which is built
 # from the Containerfile (docs/clusters.md).
 container: "disk.sif"
 
@@ -33,7 +33,7 @@ include: "workflow/rules/live.smk"
 
 
 rule all:
-    """Tables, figures and gallery of every environment in the configuration's runs, and MLflow filled from them."""
+    """Tables, figures and galleries of every environment in the configuration's runs, also in MLflow."""
     default_target: True
     input:
         tables_and_figures(),

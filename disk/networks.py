@@ -1,4 +1,4 @@
-"""The two networks of SAC, as batched products, with their gradients written out.
+"""The networks of SAC as batched products, and their optimiser.
 
 An `MLP` holds `copies` networks side by side, weights (C, in, out), so that twin critics, or the actors
 of all skills of a run, are one product a layer. Initial weights are orthogonal and biases zero, as in
@@ -154,7 +154,7 @@ class Actor(nn.Module):
         generator: torch.Generator | None = None,
         clips: bool = False,
     ) -> None:
-        """`clips`: the log standard deviation is cut off at its bounds, instead of mapped into them."""
+        """`clips`: clip the log standard deviation at its bounds, instead of mapping it into them."""
         super().__init__()
         self.mlp = MLP([inputs, *hidden, 2 * actions], copies, generator)
         self.low, self.high = log_std_bounds
@@ -166,29 +166,29 @@ class Actor(nn.Module):
         return mean.tanh()
 
     def act(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        """Sampled actions alone (C, B, A)."""
+        """Sample actions (C, B, A)."""
         output = self.mlp(obs)
         return self._gaussian(output, self._noise(output, generator))[0].tanh_()
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Actions (C, B, A) and their log-probabilities (C, B, 1), differentiable in the parameters."""
+        """Sample actions (C, B, A) with log-probabilities (C, B, 1), differentiable in the parameters."""
         output = self.mlp(obs)
         drawn = self.explore(output, self._noise(output, generator))
         return drawn.action, -drawn.surprise
 
     def draw(self, obs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Like `sample`, but actions as they are before the tanh, which a saturated one cannot be taken back to."""
+        """Sample actions as they are before the tanh, which cannot be inverted where it saturates."""
         output = self.mlp(obs)
         before, log_std, _, _ = self._gaussian(output, self._noise(output, generator))
         return before, _log_prob(output.chunk(2, dim=-1)[0], log_std, before)
 
     def log_prob(self, obs: Tensor, before: Tensor) -> Tensor:
-        """Log-probabilities (C, B, 1) of actions (C, B, A) that are given as they were before the tanh."""
+        """Return the log-probabilities (C, B, 1) of actions (C, B, A) given as they were before the tanh."""
         output = self.mlp(obs)
         return _log_prob(output.chunk(2, dim=-1)[0], self._log_std(output)[0], before)
 
     def explore(self, output: Tensor, noise: Tensor) -> Drawn:
-        """Actions from what the network puts out (…, 2A) and standard normal numbers (…, A)."""
+        """Turn the network's output (…, 2A) and standard normal noise (…, A) into actions."""
         before, log_std, std, mapped = self._gaussian(output, noise)
         # -log N(u; μ, std) and log(1 - tanh(u)²), each without its constant. The latter is -2(u + softplus(-2u)),
         # the form that does not lose small numbers, and softplus with β = -2 is -½ softplus(-2u).
@@ -199,7 +199,7 @@ class Actor(nn.Module):
         return Drawn(before.tanh(), surprise, std, noise, mapped)
 
     def explore_backward(self, drawn: Drawn, by_action: Tensor, by_surprise: Tensor) -> Tensor:
-        """The loss' gradient by the network's output (…, 2A), from those by the actions and by the surprise ()."""
+        """Return the loss' gradient by the network's output (…, 2A), from those by the actions and the surprise."""
         # ∂surprise/∂u = -2 tanh u, for the Gaussian's own part does not depend on u once ε is fixed.
         by_u = torch.addcmul(_tanh_backward(by_action, drawn.action), by_surprise, drawn.action, value=-2.0)
         by_log_std = torch.addcmul(by_surprise, by_u * drawn.std, drawn.noise)
@@ -247,11 +247,11 @@ class Adam:
         self._tensors = ([values], [gradient], [self.mean], [self.square], list[Tensor](), [self.steps])
 
     def state(self) -> dict[str, Tensor]:
-        """What it goes on from; to be copied into, not replaced."""
+        """Return what a resumed training needs. Copy into these tensors; do not replace them."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     def step(self) -> None:
-        """Go down the gradient."""
+        """Take one step down the gradient."""
         self.steps += 1.0
         torch._fused_adam_(
             *self._tensors,

@@ -25,7 +25,7 @@ Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "obje
 
 
 def seed_of(stream: Stream, *parts: int) -> int:
-    """A 32-bit seed for (seed, skill, episode, …), independent between streams."""
+    """Return a 32-bit seed for (seed, skill, episode, …), independent between streams."""
     return int(np.random.SeedSequence([STREAMS[stream], *parts]).generate_state(1)[0])
 
 

@@ -1,4 +1,4 @@
-"""Learned skills: what training leaves behind and everything else starts from.
+"""Learned skills: the result of training, and the input of everything after it.
 
 A file of skills holds actors side by side and, for each skill, which actor it uses and its latent z
 (width 0 when every skill has a network of its own). `policy.safetensors` is such a file with one skill,
@@ -34,7 +34,7 @@ class Skill:
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The skill's action for one observation (D,) or a batch (B, D), in the environment's bounds.
+        """Return the skill's action for one observation (D,) or a batch (B, D), in the environment's bounds.
 
         The same observation always gives the same action, also of skills that sample theirs.
         """
@@ -79,7 +79,7 @@ class Skills(Sequence[Skill]):
         return World.model_validate(self.meta["world"])
 
     def pick(self, indices: Sequence[int]) -> Skills:
-        """Some of the skills, as skills of their own with one actor each."""
+        """Return some of the skills, with one actor each."""
         key = tuple(indices)
         if key not in self._picked:
             chosen = torch.tensor(key)
@@ -91,11 +91,11 @@ class Skills(Sequence[Skill]):
 
     @property
     def samples(self) -> bool:
-        """Whether these skills sample their actions; otherwise they act by their modes."""
+        """True if these skills sample their actions; otherwise they act by their modes."""
         return self.meta.get("acts") == "sample"
 
     def actions(self, obs: np.ndarray) -> np.ndarray:
-        """Actions in [-1, 1] of all skills, each for its own observations: (N, B, D) → (N, B, A)."""
+        """Return the actions in [-1, 1] of all skills, each for its own observations: (N, B, D) → (N, B, A)."""
         return self.sample(obs) if self.samples else self.mode(obs)
 
     @torch.inference_mode()
@@ -123,7 +123,7 @@ class Skills(Sequence[Skill]):
         return low + (action + 1.0) * 0.5 * (high - low)
 
     def save(self, path: Path, half: bool = False) -> None:
-        """`half`: in 16 bits, half the size; `load` widens them again."""
+        """Write the skills. `half`: in 16 bits, half the size; `load` widens them."""
         networks = self.actor.state_dict()
         if half:
             networks = {name: weights.half() for name, weights in networks.items()}
@@ -153,19 +153,19 @@ def must_act_by_modes(skills: Skills, what: str) -> None:
 
 
 def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[str, Any]) -> Skills:
-    """Skills of actors that may still be learning: copies, on the CPU."""
+    """Return skills with copies of actors that may still be learning, on the CPU."""
     states = [actor.state_dict() for actor in actors]
     tensors = {name: torch.cat([state[name].detach().cpu() for state in states]) for name in states[0]}
     return Skills(_actor(tensors, meta, len(actors)), which, latent, meta)
 
 
 def shown(meta: Mapping[str, Any], obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
-    """What skills get to see of a state: the observation and, for those that say so, the position behind it."""
+    """Return what skills see of a state: the observation, and the position behind it if they ask for it."""
     return np.concatenate((obs, info["position"])) if meta.get("sees_position") else obs
 
 
 def load(source: str | Path) -> Skills:
-    """Skills from a run's directory (`results/point/disk/seed0`) or a file of skills."""
+    """Load skills from a run's directory (`results/point/disk/seed0`) or a file of skills."""
     path = Path(source)
     if path.is_dir():
         if not (path / SKILLS).exists():
@@ -196,7 +196,7 @@ def load(source: str | Path) -> Skills:
 
 
 def bundle(policies: Sequence[Path]) -> Skills:
-    """The skills of several files, in order, as one."""
+    """Return the skills of several files, in order, as one set."""
     parts = [load(path) for path in policies]
     for path, part in zip(policies, parts, strict=True):
         for key in parts[0].meta.keys() - {"skill", "config_hash", "seed"}:

@@ -19,7 +19,8 @@ from disk.config.jobs import HierarchyJob
 from disk.config.settings import Runtime
 from disk.downstream.curve import LIVE, Curve, seed_of
 from disk.downstream.goals import GoalEnv
-from disk.learning.build import Parts, choose_device
+from disk.learning.build import choose_device
+from disk.learning.parts import Parts
 from disk.learning.replay import Batch, Replay
 from disk.learning.run import finish
 from disk.learning.sac import SAC

@@ -1,4 +1,4 @@
-"""Worlds: any Gymnasium environment plus its projection σ.
+"""Environments: any Gymnasium environment plus its projection σ.
 
 `make` builds the environment a row of envs.yaml describes. Its `info` carries two more entries at every
 step: `position`, where the agent is, and `sigma`, the projection that rewards are computed in (by
@@ -26,7 +26,7 @@ gymnasium.register(id="disk/BlockedAnt-v0", entry_point="disk.envs.blocks:Blocke
 
 
 def make(world: World, step: int = 0, *, horizon: int | None = None, **kwargs: Any) -> Projected:
-    """Build a world as it is at a global step; `horizon` replaces the training episode's length."""
+    """Build an environment as it is at a global step. `horizon` replaces the length of a training episode."""
     try:
         with _quiet():
             env = gymnasium.make(
@@ -68,7 +68,7 @@ def _quiet() -> Iterator[None]:
 class Projected(
     gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray], gymnasium.utils.RecordConstructorArgs
 ):
-    """Adds `position` and `sigma` to `info`, and checks early that the world can provide them."""
+    """Add `position` and `sigma` to `info`, and check early that the environment can provide them."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], world: World) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, world=world)
@@ -110,12 +110,12 @@ class Projected(
         return obs, reward, terminated, truncated, info
 
     def at(self, step: int) -> None:
-        """Make the world what it is at a global step; nothing to do where it stands still."""
+        """Change the environment to its state at a global step. A static one stays as it is."""
         if isinstance(self.env, Evolving):
             self.env.at(step)
 
     def to_native(self, action: np.ndarray) -> np.ndarray:
-        """From [-1, 1], which policies speak, to the environment's own bounds."""
+        """Map actions from [-1, 1] to the environment's own bounds."""
         return self.action_low + (action + 1.0) * 0.5 * self.action_range
 
     def _read(self, source: Any, obs: np.ndarray, info: dict[str, Any], may_miss: bool = False) -> Any:
@@ -144,7 +144,7 @@ class Projected(
         return self.env.unwrapped.data  # type: ignore[attr-defined]
 
     def _try_out(self) -> None:
-        """One step, so that a projection that cannot work is refused before hours are spent."""
+        """Take one step, so that a projection that cannot work is refused at once."""
         try:
             self.env.reset(seed=0)
             obs, _, _, _, info = self.env.step(self.action_low + 0.5 * self.action_range)

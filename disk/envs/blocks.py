@@ -1,4 +1,4 @@
-"""Robots inside a ring of blocks: immovable spheres that a world's evolution takes away one by one.
+"""Robots inside a ring of blocks: immovable spheres that an evolution removes one by one.
 
 The ring is added with `mujoco.MjSpec` to the robot's own model. Blocks are bodies of their own, named
 `block00`, `block01`, … counter-clockwise from the x axis. The observation is the robot's, without the
@@ -18,7 +18,7 @@ from disk.envs.point import PointEnv
 
 
 class _Ring:
-    """Puts a ring of `blocks` spheres of `block_radius` at `block_distance` around a MujocoEnv's robot."""
+    """Put a ring of `blocks` spheres of `block_radius` at `block_distance` around a MujocoEnv's robot."""
 
     fullpath: str
     width: int
@@ -66,7 +66,7 @@ class BlockedAntEnv(_Ring, AntEnv):
 
 
 class BlockedPointEnv(_Ring, PointEnv, EzPickle):
-    """The point robot in a ring of 16 blocks that no gap is left in."""
+    """The point robot in a closed ring of 16 blocks."""
 
     def __init__(self, blocks: int = 16, block_radius: float = 0.6, block_distance: float = 2.5, **kwargs: Any) -> None:
         super().__init__(blocks, block_radius, block_distance, **kwargs)

@@ -1,4 +1,4 @@
-"""Worlds that change: the model of a MuJoCo environment as a pure function of the global step.
+"""Environments that change: the MuJoCo model as a pure function of the global step.
 
 `Evolving.at(step)` makes the world what it is at that step, whatever it was before: every quantity is
 computed from the model's own value, never from its last one. So a skill that is resumed, or run alone on
@@ -25,7 +25,7 @@ KINDS = {"remove": "body", "actuator": "actuator", "friction": "geom", "mass": "
 class Evolving(
     gymnasium.Wrapper[np.ndarray, np.ndarray, np.ndarray, np.ndarray], gymnasium.utils.RecordConstructorArgs
 ):
-    """Applies an evolution. It starts in the world of step 0; call `at` to move on."""
+    """Apply an evolution. The environment starts at step 0; `at` moves it to another step."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], evolution: Evolution) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, evolution=evolution)
@@ -60,7 +60,7 @@ class Evolving(
         return self.env.step(action * self.control_scale)
 
     def at(self, step: int) -> None:
-        """Make the world what it is at a global step."""
+        """Change the model to its state at a global step."""
         index = bisect_right(self._breaks, step)
         ramping = any(start <= step <= end for start, end in self._ramps)
         if index == self._index and not ramping:
@@ -69,12 +69,12 @@ class Evolving(
         self._apply(step)
 
     def signature(self, step: int) -> tuple[Any, ...]:
-        """What a step's world is: equal for two steps if their worlds are the same."""
+        """Return a key that is equal for two steps if their worlds are the same."""
         factors = (_factor(change, step) for change, _ in self._changes if change.what != "remove")
         return (*factors, *self.removed(step))
 
     def removed(self, step: int) -> list[int]:
-        """Ids of the bodies that are gone at a step."""
+        """Return the ids of the bodies that are removed at a step."""
         return [body for removal in self._removals for body, when in removal.items() if step >= when]
 
     def _apply(self, step: int) -> None:
@@ -115,7 +115,7 @@ class Evolving(
 
 
 def _factor(change: Change, step: int) -> float:
-    """A change's factor at a step: 1 before its first step, then steps or straight lines."""
+    """Return a change's factor at a step: 1 before its first step, then steps or straight lines."""
     index = bisect_right(change.steps, step)
     if not change.ramp:
         return change.factors[index - 1] if index else 1.0
@@ -123,7 +123,7 @@ def _factor(change: Change, step: int) -> float:
 
 
 def _ids(model: mujoco.MjModel, change: Change, where: str) -> list[int]:
-    """Ids of what a change names, in the model's order for a pattern; unknown names are an error that lists all."""
+    """Return the ids that a change names, in the model's order for a pattern. Refuse unknown names."""
     if change.what == "gravity":
         return []
     known = names_of(model, KINDS[change.what])
@@ -143,7 +143,7 @@ def _ids(model: mujoco.MjModel, change: Change, where: str) -> list[int]:
 
 
 def names_of(model: mujoco.MjModel, kind: str) -> dict[str, int]:
-    """Names of all bodies, geoms, joints or actuators.
+    """Return the names of all bodies, geoms, joints or actuators.
 
     What has no name is called by its kind and number, but an actuator by its joint: Ant's have no names.
     """
@@ -158,7 +158,7 @@ def names_of(model: mujoco.MjModel, kind: str) -> dict[str, int]:
 
 
 def _removals(model: mujoco.MjModel, change: Change, ids: list[int], total: int, where: str) -> dict[int, int]:
-    """The first step without each body that a change removes."""
+    """Return, for each body that a change removes, its first step without it."""
     if change.what != "remove":
         return {}
     for body in ids:
@@ -180,13 +180,13 @@ def _removals(model: mujoco.MjModel, change: Change, ids: list[int], total: int,
 
 
 def floor_of(model: mujoco.MjModel) -> float:
-    """Height of the lowest horizontal plane, 0 where there is none."""
+    """Return the height of the lowest horizontal plane; 0 if there is none."""
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     return float(min(model.geom_pos[planes, 2], default=0.0))
 
 
 def _below_the_floor(model: mujoco.MjModel, body: int) -> float:
-    """A height at which nothing of a body reaches the floor."""
+    """Return a height at which no part of a body reaches the floor."""
     first = model.body_geomadr[body]
     reach = [
         float(model.geom_rbound[geom] + np.linalg.norm(model.geom_pos[geom]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from disk.config import Config, EvaluationJob, MeasureJob
 from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
-from disk.storage.layout import METRICS, RUN_NAME, SKILLS, Run, rollouts_of
+from disk.storage.layout import LATENT_SETS, METRICS, RUN_NAME, SKILLS, Run, rollouts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,3 +115,24 @@ def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
     wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
     whole = measured[measured["skill"] < 0].pivot_table(index="condition", columns="metric", values="value", sort=False)
     return f"{wide.round(3).to_string()}\n\n{whole.round(3).to_string()}\n{run / METRICS}"
+
+
+def evaluate_latent_sets(config: Config, run: Path, sets: int, threads: int = 1) -> str:
+    """Evaluate a run with random sets of latents, into latent_sets.csv. Return the spread of its measures as a table.
+
+    Only runs of methods with a continuum of skills have other latents to draw.
+    """
+    from disk.learning.schedules import Prior
+    from disk.skills import load
+
+    place, skills = Run.of(run.resolve()), load(run)
+    objective, size = config.method(place.method).objective, skills.latent.shape[1]
+    is_one_hot = size > 1 and bool(((skills.latent == 0) | (skills.latent == 1)).all())
+    if objective not in ("dads", "metra") or is_one_hot:
+        raise ArtefactError(f"{run}: has no continuum of skills; --latent-sets is for runs of dads and metra")
+    prior = Prior("cube" if objective == "dads" else "sphere", size)
+    drawn = [prior.random_set(number, len(skills)) for number in range(sets)]
+    job, out = config.evaluation_job(place.env, method=place.method), run / LATENT_SETS
+    found = evaluate_latents(job, skills, drawn, config.measure_job(place.env), out, threads)
+    spread = found.groupby("metric", sort=False)["value"].agg(["mean", "min", "max"])
+    return f"{spread.round(3).to_string()}\n{out}: {sets} random sets of {len(skills)} latents"

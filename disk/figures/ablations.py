@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from disk.evaluation.metrics import MeasuredRun, summarise
 from disk.evaluation.run import read_runs
 from disk.figures.bars import WHOLE, draw_bars, marks_key, method_axis
-from disk.figures.style import NOMINAL, OURS, save, style
+from disk.figures.catalogue import OURS
+from disk.figures.style import NOMINAL, save, style
 
 ABLATED = {
     "hausdorff": "mean Hausdorff distance (m), higher is better",

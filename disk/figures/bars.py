@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from disk.figures.style import INK, OURS, QUIET, method_colour, method_name, nothing, number, seeds_of
+from disk.figures.catalogue import OURS
+from disk.figures.style import INK, QUIET, method_colour, method_name, nothing, number, seeds_of
 
 _INTERVAL: dict[str, Any] = {"color": INK, "linewidth": 1.6, "marker": "|", "markersize": 7}
 _SEED: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "color": INK, "markerfacecolor": "white"}

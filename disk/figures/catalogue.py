@@ -1,5 +1,6 @@
-"""Which figures there are: for every environment those that its runs in the configuration allow, as paths below the
-root of the results. The workflow makes these; the report takes those of them that exist.
+"""The figures of a configuration, as paths below the root of the results.
+
+The workflow makes all of them; a report shows those that exist.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from disk.config import Config
 from disk.storage.layout import results_root
 
 OURS = "disk"
-"""The method that ablations are variants of, and whose skills are shown in the order learned."""
+"""Ablations vary this method, and its skills are shown in the order learned."""
 BESIDE = "dads"
-"""The one it is compared with under every condition, as in the paper."""
+"""The method that legs.svg compares it with, as in the paper."""
 
 
 def environments(config: Config) -> list[str]:
-    """Environments of all run groups, each once, in the order they are listed."""
+    """Return the environments of all run groups, each once, in the order listed."""
     return list(dict.fromkeys(env for group in config.runs for env in group.envs))
 
 
 def runs_of(config: Config, env: str) -> list[tuple[str, int]]:
-    """(method, seed) of every run in an environment; where no group lists it, with the methods of the first group."""
+    """Return (method, seed) of every run in an environment. If no group lists it, the first group's methods count."""
     groups = [group for group in config.runs if env in group.envs]
     found = [(method, seed) for group in groups for method in group.methods for seed in config.seeds_of(group)]
     methods = config.runs[0].methods if config.runs else list(config.methods)
@@ -31,26 +32,26 @@ def runs_of(config: Config, env: str) -> list[tuple[str, int]]:
 
 
 def first_runs(config: Config, env: str) -> dict[str, int]:
-    """The first seed of each method in which anything is learned."""
+    """Return the first seed of each method that learns anything."""
     first = dict(reversed(runs_of(config, env)))
     methods = dict.fromkeys(method for method, _ in runs_of(config, env))
     return {method: first[method] for method in methods if config.method(method).objective != "none"}
 
 
 def chain_of(config: Config, env: str) -> str | None:
-    """The method whose skills are shown one by one: DISk, or the first that learns one after another."""
+    """Return the method whose skills are shown one by one: DISk, or the first incremental one."""
     chains = [method for method in first_runs(config, env) if config.method(method).incremental]
     return OURS if OURS in chains else next(iter(chains), None)
 
 
 def variants_of(config: Config, env: str) -> list[str]:
-    """Methods with DISk's objective, for the ablations; none where there is nothing to compare."""
+    """Return the methods with DISk's objective, for ablations; none if there is only one."""
     found = [method for method in first_runs(config, env) if config.method(method).objective == OURS]
     return found if len(found) > 1 else []
 
 
 def beside_each_other(config: Config, env: str) -> list[str]:
-    """Methods that are compared under every condition, where parts of the robot die: a chain and a joint method."""
+    """Return the methods of legs.svg: a chain and a joint method, if actuators of the robot die."""
     row, learned = config.environment(env), list(first_runs(config, env))
     breaks = any(change.what == "actuator" for change in row.evolution.changes) if row.evolution else False
     if not breaks or len(row.conditions) < 2 or "trained" in row.moments.values():
@@ -61,7 +62,7 @@ def beside_each_other(config: Config, env: str) -> list[str]:
 
 
 def figures_of(config: Config, env: str) -> Iterator[str]:
-    """Figures of one environment."""
+    """Yield the figures of one environment."""
     learned, chain = first_runs(config, env), chain_of(config, env)
     yield from (f"{env}/{name}.svg" for name in ("trajectories", "hausdorff", "consistency"))
     if learned:
@@ -82,14 +83,14 @@ def figures_of(config: Config, env: str) -> Iterator[str]:
 
 
 def computed(config: Config) -> list[Path]:
-    """Figures and tables of runs that exist, in all environments: what a report can show."""
+    """Return the figures and tables of runs that exist: the contents of a report."""
     root = results_root(config)
     wanted = [root / name for env in config.environments for name in (*figures_of(config, env), f"{env}/runs.csv")]
     return [path for path in (*wanted, root / "profiles.svg") if path.exists()]
 
 
 def runs_text(config: Config, env: str, *methods: str) -> str:
-    """Methods, seeds and steps behind a figure, for its caption; of all methods, or of some."""
+    """Return methods, seeds and steps for the caption of a figure, of all methods or of some."""
     runs = runs_of(config, env)
     said = []
     for method in dict.fromkeys(method for method, _ in runs if not methods or method in methods):

@@ -1,6 +1,4 @@
-"""Learning with skills: how near a hierarchy over each method's skills comes to its goals (the paper's downstream
-figure), a panel for each world that the skills were learned in.
-"""
+"""downstream.svg: the distance to goals while a controller learns to use skills, the paper's downstream figure."""
 
 from __future__ import annotations
 
@@ -17,14 +15,15 @@ from disk.evaluation.metrics import intervals
 from disk.figures.style import INK, method_look, method_name, nothing, panels, save, style, thousands
 
 MOMENTS = 60
-"""Steps at which means and intervals are computed."""
+"""Number of steps at which means and intervals are computed."""
 COLUMNS = ("low_level_step", "normalised_distance")
 
 
 def downstream(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], out: Path, *, title: str) -> None:
-    """Curves by world and method, one frame a hierarchy's run: columns decision, low_level_step, normalised_distance.
+    """Draw a panel for each world and a line for each method: the mean over controllers and its interval.
 
-    The mean over runs and its interval. Beyond the end of the shortest run a mean is over those that are left.
+    `curves` maps worlds and methods to one frame for each controller, with columns decision, low_level_step and
+    normalised_distance. Beyond the end of the shortest run the mean is over the remaining ones.
     """
     methods = list(dict.fromkeys(method for own in curves.values() for method in own))
     with style():
@@ -34,7 +33,7 @@ def downstream(curves: Mapping[str, Mapping[str, Sequence[pd.DataFrame]]], out: 
         if not curves:
             nothing(shown[0], "no runs")
         for axes, (world, own) in zip(shown, curves.items(), strict=False):
-            if len(curves) > 1:  # of one alone the title speaks
+            if len(curves) > 1:  # one world alone is named by the title
                 axes.set_title(world.replace("_", " "))
             axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5)
             drawn = [_curve(axes, method, frames, methods) for method, frames in own.items()]

@@ -1,6 +1,4 @@
-"""What forgetting does to skills: a heat map of how far each gets in each world, right after its training and at the
-end of the run, and the change.
-"""
+"""forgetting.svg: how far each skill gets in each world, right after its training and at the end of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from matplotlib.figure import Figure
 from disk.figures.style import INK, WIDTH, method_name, nothing, save, seeds_of, style
 
 MOST_NUMBERED = (10, 6)
-"""Skills and conditions up to which a heat map's cells carry their numbers."""
+"""Most skills and conditions for which the cells carry numbers."""
 HEAT = {
     "distance_after_training": "right after training",
     "distance_final": "at the end",
@@ -27,10 +25,10 @@ HEAT = {
 
 
 def forgetting(table: pd.DataFrame, out: Path, *, env: str) -> None:
-    """How far each skill gets in each condition, right after its training and at the end, and the change.
+    """Draw heat maps of the distance in each condition: right after training, at the end, and the change.
 
-    One row a method, means over seeds. The change is the mean of the seeds' changes: a seed that lacks one of the
-    two distances has none. Cells without a value are hatched.
+    Each method has a row with means over seeds. The change is the mean over the seeds that have both distances. Cells
+    without a value are hatched.
     """
     table = table.assign(change=table["distance_final"] - table["distance_after_training"])
     methods, conditions = list(dict.fromkeys(table["method"])), list(dict.fromkeys(table["condition"]))
@@ -67,7 +65,7 @@ def forgetting(table: pd.DataFrame, out: Path, *, env: str) -> None:
 
 
 def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, digits: int | None) -> None:
-    axes.patch.set(facecolor="#efefef", edgecolor="#bdbdbd", hatch="////")  # shows where there is no cell
+    axes.patch.set(facecolor="#efefef", edgecolor="#bdbdbd", hatch="////")  # shows through where a cell has no value
     axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=scale, edgecolor="white", linewidth=0.5)
     if digits is None:
         return
@@ -80,7 +78,7 @@ def _heat(axes: Axes, values: np.ndarray, colours: Any, scale: Normalize, digits
 
 
 def _heat_axes(grid: np.ndarray, conditions: Sequence[str], skills: int, width: float) -> None:
-    """`width` is that of a heat map, in inches: names of conditions too long for their columns are turned."""
+    """Label the axes. `width` is a heat map's, in inches: names that are too long for it are turned."""
     shown = [skill for skill in range(skills) if skills <= 20 or skill == 0 or (skill + 1) % 5 == 0]
     tight = 0.08 * max(map(len, conditions), default=0) * len(conditions) > width
     turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if tight else {}

@@ -58,7 +58,7 @@ def legs(
         for condition in moments
     }
     skills = max((int(rollouts["skill"].max()) + 1 for rollouts in cells.values() if len(rollouts)), default=0)
-    sketches = {condition: scene.sketch(world, step) for condition, step in moments.items()}
+    sketches = {condition: scene.sketch_of(world, step) for condition, step in moments.items()}
     line = len(world.position.entries) == 1
     view = None if line else scene.view_of(list(sketches.values()), list(cells.values()))
     wide, high = max(1, len(columns)), max(1, len(moments))

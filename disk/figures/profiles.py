@@ -1,4 +1,4 @@
-"""Performance profiles: how large a share of a method's runs is better than a score, over all worlds."""
+"""profiles.svg: the share of each method's runs above a score, over all worlds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from disk.figures.style import method_look, method_name, nothing, save, style
+from disk.figures.style import WIDTH, method_look, method_name, nothing, save, style
 
 
 def profiles(table: pd.DataFrame, statistics: pd.DataFrame, out: Path) -> None:
-    """Draw `statistics.profiles_table`: a line a method; the legend has the interquartile mean and the runs."""
+    """Draw `statistics.profiles_table`: a line for each method, its interquartile mean and its runs in the legend."""
     about = {row.method: row for row in statistics.itertuples()}
     methods = list(dict.fromkeys(table["method"]))
     with style():
-        figure = Figure(figsize=(6.6, 4.0), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
         axes = figure.subplots()
         figure.suptitle("Share of runs above a score")
         for method in methods:

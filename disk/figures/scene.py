@@ -1,7 +1,7 @@
 """The world under the paths: blocks, a broken robot and the changes at a global step.
 
-`worlds.svg` and `legs.svg` share it. A sketch is read from the MuJoCo model, never from the configuration, so a figure
-shows the world that the skills acted in. Worlds with one coordinate are drawn as position over time.
+`worlds.svg` and `legs.svg` share it. A sketch is read from the environment at that step, so a figure shows the world
+that the skills acted in. Worlds with one coordinate are drawn as position over time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sketch:
         return fill(", ".join([f"step {step:,}", *blocks, *self.changes]), 36)
 
 
-def sketch(world: World, step: int) -> Sketch:
+def sketch_of(world: World, step: int) -> Sketch:
     """Read the world at a global step from its model."""
     env = make(world, step)
     robot, evolving = env.unwrapped, env.env
@@ -81,9 +81,7 @@ def sketch(world: World, step: int) -> Sketch:
     if not isinstance(evolving, Evolving):
         return Sketch(blocks, [], [])
     names = {index: name for name, index in names_of(model, "actuator").items()}
-    dead = {
-        i: names.get(i, f"actuator {i}") for i, factor in enumerate(evolving.control_scale.tolist()) if factor == 0.0
-    }
+    dead = {int(i): names.get(int(i), f"actuator {i}") for i in np.flatnonzero(evolving.control_scale == 0.0)}
     breaks = any(change.what == "actuator" for change in (world.evolution.changes if world.evolution else ()))
     limbs, broken = [], list(dead.values())
     if breaks and (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT).all():
@@ -100,12 +98,10 @@ def _scaled(world: World, evolving: Evolving, step: int) -> list[str]:
     changes = [c for c in world.evolution.changes if c.what != "remove"] if world.evolution else []
     said = []
     for change, factor in zip(changes, evolving.signature(step), strict=False):
-        names = [change.names] if isinstance(change.names, str) else change.names
-        whose = {"gravity": "gravity", "actuator": ", ".join(names)}.get(
-            change.what, f"{change.what} of {', '.join(names)}"
-        )
+        names = change.names if isinstance(change.names, str) else ", ".join(change.names)
+        quantity = {"gravity": "gravity", "actuator": names}.get(change.what, f"{change.what} of {names}")
         if factor != 1.0 and not (change.what == "actuator" and factor == 0.0):
-            said.append(f"{whose} × {factor:.3g}")
+            said.append(f"{quantity} × {factor:.3g}")
     return said
 
 

@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from disk.evaluation.metrics import ends
+from disk.figures.catalogue import OURS
 from disk.storage.files import whole
 
 PALETTE = (
@@ -49,7 +50,6 @@ COLUMNS = 4
 WIDTH = 6.6
 """Width of a key with ten skills, in inches."""
 NOMINAL = "nominal"
-OURS = "disk"
 NAMES = {OURS: "DISk", "dads": "Off-DADS", "diayn": "DIAYN", "random": "Random", "metra": "METRA", "flat": "Flat SAC"}
 """Families of methods. A family is the part of a method's name before the first underscore."""
 METHOD_COLOURS = {

@@ -1,4 +1,4 @@
-"""How many skills can be used while a world changes: movers, and how many of them can be told apart, over training."""
+"""usable.svg: the number of movers and of distinct movers over training, in a changing world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTED = {"movers": "movers", "distinct": "distinct movers"}
 
 
 def usable(table: pd.DataFrame, out: Path, *, env: str) -> None:
-    """Draw the table of `changing.usable_table`: a line a method, the mean over seeds; thin lines are seeds.
+    """Draw the table of `forgetting.usable_table`: a line for each method's mean over seeds; thin lines are seeds.
 
     Where the world changes, a line has two values: in the old world and in the new one.
     """
@@ -27,7 +27,7 @@ def usable(table: pd.DataFrame, out: Path, *, env: str) -> None:
             for method in methods:
                 own = table[table["method"] == method]
                 look, seeds = method_look(method, methods), own["seed"].nunique()
-                # A moment is a line of a run's table: by its number, since a change has two at the same step.
+                # Seeds are averaged by row number, since a change of the world has two rows at one step.
                 moments = own.assign(moment=own.groupby("seed").cumcount())
                 mean = moments.groupby("moment")[["step", column]].mean()
                 label = f"{method_name(method)}, {seeds_of(seeds)}"

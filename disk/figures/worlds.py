@@ -55,7 +55,7 @@ def worlds(world: World, shown: Sequence[Panel], out: Path, *, title: str, drawn
     """
     kept = [scene.keep(rollouts, drawn) for _, _, rollouts in shown]
     skills = max((int(rollouts["skill"].max()) + 1 for rollouts in kept if len(rollouts)), default=0)
-    sketches = [scene.sketch(world, step) for _, step, _ in shown]
+    sketches = [scene.sketch_of(world, step) for _, step, _ in shown]
     line = len(world.position.entries) == 1
     view = None if line else scene.view_of(sketches, kept)
     rows = ceil(max(1, len(shown)) / ABREAST)

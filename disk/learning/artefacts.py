@@ -1,4 +1,4 @@
-"""The files of a training: what they say of themselves, and how they are written."""
+"""The files of a training: their metadata, and how they are written."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from disk.storage.provenance import code_hash, commit
 from disk.storage.replay import save_shard
 
 if TYPE_CHECKING:
-    from disk.learning.build import Parts
+    from disk.learning.parts import Parts
 
 
 def describe(
     env: Projected, job: SkillJob | JointJob, latent_size: int = 0, sees_position: bool = False
 ) -> dict[str, Any]:
-    """What a file of skills says of itself."""
+    """Return the metadata of a file of skills."""
     space = env.action_space
     position = {"sees_position": True} if sees_position else {}  # others say nothing of it
     return {
@@ -73,7 +73,7 @@ def read_visits(folder: Path, sigma_size: int) -> np.ndarray:
 
 
 def writable(directory: Path) -> None:
-    """Say at the start, not after hours of training, that results cannot be written."""
+    """Raise at the start, not after hours of training, if results cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -86,7 +86,7 @@ def writable(directory: Path) -> None:
 
 
 def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inputs: dict[str, str], out: Path) -> None:
-    """A finished skill's files; 𝒯's share of it is collected here."""
+    """Write a finished skill's files, and collect its states for 𝒯."""
     objective, replay = parts.objective, parts.replays[0]
     assert isinstance(objective, IncrementalObjective)
     skill = parts.skills()
@@ -127,7 +127,7 @@ def _normalised(parts: Parts) -> dict[str, Any]:
 
 
 def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
-    """How a skill with a budget came to its steps, and what later skills are compared with."""
+    """Return how a skill with a budget spent its steps, and the r_d that later skills are compared with."""
     spending = parts.settling
     if not isinstance(spending, Spending):
         return {}
@@ -143,7 +143,7 @@ def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
 
 
 def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snapshots: Iterable[str], out: Path) -> None:
-    """Skills that were learned together, and what is to be known of them and of their snapshots."""
+    """Write skills that were learned together, with their curve, stats and the checksums of their snapshots."""
     parts.skills().save(out / SKILLS)
     save_text(out / CURVE, progress.text())
     stats = {
@@ -158,7 +158,7 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
 
 
 def write_untrained(job: JointJob, out: Path) -> None:
-    """Freshly initialised policies, the paper's random skills."""
+    """Write freshly initialised policies, the paper's random skills."""
     env = make(job.world)
     generator = torch.Generator().manual_seed(seed_of("learner", job.seed, 0))
     sizes = (env.observation_size, env.action_size, job.sac.hidden, job.sac.log_std_bounds)

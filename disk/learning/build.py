@@ -1,9 +1,8 @@
-"""What a training is put together from: the parts of one skill of a chain, and those of skills learned together."""
+"""Build the parts of a training: of one skill of a chain, or of skills that are learned together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from disk.config import Incremental, JointJob, Sac, SkillJob
+from disk.config import Incremental, JointJob, SkillJob
 from disk.config.objectives import name_of
 from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
@@ -24,133 +23,19 @@ from disk.learning.objectives import Objective, Setting, kinds
 from disk.learning.objectives.diayn import DiaynObjective
 from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
 from disk.learning.objectives.parallel import ParallelObjective
-from disk.learning.replay import Batch, Replay, inherit
+from disk.learning.parts import Parts
+from disk.learning.replay import Replay, inherit
 from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
 from disk.seeds import EpisodeSeeds, seed_of
-from disk.skills import Skills, bundle, gather, load, shown
+from disk.skills import bundle, load
 from disk.storage.layout import POLICY, REPLAY
 from disk.storage.manifest import read_stats
 from disk.storage.replay import Columns
 
 
-@dataclass
-class Parts:
-    """All that the loop works with."""
-
-    label: str
-    seed: int
-    steps: int
-    start: int
-    """The global step that the first step is."""
-    sac: Sac
-    envs: list[Projected]
-    """One for each of the schedule's lanes; several for a single policy where it is to act in several."""
-    agents: list[SAC]
-    """One, or one for each skill."""
-    replays: list[Replay]
-    """One for each agent."""
-    objective: Objective
-    schedule: Schedule
-    meta: dict[str, Any]
-    """What its file of skills says of itself."""
-    latents: Tensor
-    """z of each skill (N, L), with L = 0 where every skill has a network of its own."""
-    inherited: list[int] = field(default_factory=lambda: [0])
-    """Rows that each replay began with."""
-    prior: Prior | None = None
-    """Where skills are points of a continuum: what z is drawn from. `latents` are then those to be evaluated."""
-    snapshots: list[int] = field(default_factory=list)
-    own: int | None = None
-    """Rows of a batch that are a skill's own transitions; None: batches are uniform over the replay."""
-    collected: int = 0
-    """Steps outside the budget, for 𝒯."""
-    settling: Settling | Spending | None = None
-    """What tells that a skill has converged; None: it takes all its steps."""
-    normaliser: Normaliser | None = None
-    """By which observations are normalised; None: they are raw."""
-    relabel: float | None = None
-    """Share of the policy's transitions that get another latent from the prior; None: none."""
-    attempt: Callable[[int], tuple[SAC, Objective]] | None = None
-    """Another learner and objective for a skill that is tried again, by the number of the attempt."""
-
-    @property
-    def shared(self) -> bool:
-        """Whether one policy acts in all of several worlds."""
-        return len(self.envs) > 1 and len(self.agents) == 1
-
-    def progress(self, step: int) -> float:
-        """The share of the training that is done, by which a reward is annealed."""
-        return step / self.steps if self.settling is None else self.settling.progress(step)
-
-    def start_over(self, attempt: int) -> None:
-        """Try the skill again, from other weights and on the same replay."""
-        assert self.attempt is not None
-        self.agents[0], self.objective = self.attempt(attempt)
-
-    def observe(self, skill: int, step: int, sigma: np.ndarray) -> None:
-        """Show the state that a step has led to: to the objective, and to what says when a skill ends."""
-        self.objective.observe(skill, sigma)
-        if self.settling:
-            self.settling.observe(step, sigma)
-
-    def agent_of(self, skill: int) -> int:
-        return skill if len(self.agents) > 1 else 0
-
-    def latent(self, skill: int, episode: int) -> np.ndarray:
-        """z of the skill that acts in an episode."""
-        if self.prior is not None:
-            return self.prior.of_episode(self.seed, episode)
-        return self.latents[skill if self.latents.shape[1] else 0].cpu().numpy()
-
-    def known_by(self, skill: int, latent: np.ndarray) -> float | np.ndarray:
-        """What the replay knows a skill by."""
-        return skill if self.prior is None else latent
-
-    def seen(self, obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
-        """What the agent and the replay see of a state."""
-        raw = shown(self.meta, obs, info)
-        return raw if self.normaliser is None else self.normaliser(raw)
-
-    def skills(self) -> Skills:
-        """The skills as they are now. They act on raw observations."""
-        which = [self.agent_of(skill) for skill in range(len(self.latents))]
-        skills = gather([agent.actor for agent in self.agents], torch.tensor(which), self.latents.cpu(), self.meta)
-        return skills if self.normaliser is None else self.normaliser.fold(skills)
-
-    def sample(self, agent: int) -> Batch:
-        """A batch from one agent's replay."""
-        return self.replays[agent].sample(self.sac.batch_size, self.agents[agent].generator, self.own)
-
-    def sample_all(self, drawn: Batch, agent: int) -> Batch:
-        """A batch of all skills: the one that was `drawn` for a shared policy, else as many from each skill."""
-        if len(self.replays) == 1:
-            return drawn
-        filled = [replay for replay in self.replays if len(replay)]
-        share = -(-self.sac.batch_size // len(filled))
-        parts = [replay.sample(share, self.agents[agent].generator).rows for replay in filled]
-        return Batch(torch.cat(parts), drawn.columns)
-
-    def relabelled(self, batch: Batch) -> Batch:
-        """The policy's batch: a share of its transitions with other latents than those they were taken under."""
-        if self.relabel is None or self.prior is None:
-            return batch
-        generator, count = self.agents[0].generator, len(batch.rows)
-        others = torch.rand(count, 1, generator=generator, device=generator.device) < self.relabel
-        latents = torch.where(others, self.prior.draw(count, generator), batch.label)
-        rows = batch.rows.clone()
-        rows[:, batch.columns.parts["label"]] = latents
-        return Batch(rows, batch.columns)
-
-    def as_seen(self, batch: Batch) -> Batch:
-        """A batch as the policy sees it: a shared one is told the skill."""
-        if self.prior is not None:
-            return batch.given(batch.label)
-        return batch.given(self.latents[batch.label[:, 0].long()]) if self.latents.shape[1] else batch
-
-
 def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) -> Parts:
-    """DISk's next skill, after the `earlier` ones."""
+    """Build the next skill of a chain, after the `earlier` ones."""
     start = job.start_step or 0
     env = make(job.world, start)
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
@@ -198,7 +83,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
 
 
 def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
-    """r_c and r_d (2, N) of states that the skill visits, as its present objective sees them."""
+    """Return r_c and r_d (2, N) of states that the skill visits, under its current objective."""
     objective = parts.objective
     assert isinstance(objective, IncrementalObjective)
     sigma = sigma.to(parts.latents.device)
@@ -208,7 +93,7 @@ def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
 
 
 def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any]) -> Normaliser | None:
-    """The chain's one normaliser: the first skill's, since later ones inherit its transitions."""
+    """Return the chain's one normaliser. It is the first skill's: later ones inherit its transitions."""
     if job.normaliser is None:
         return None
     if earlier:
@@ -219,7 +104,7 @@ def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any])
 def _incremental(
     job: SkillJob, earlier: Sequence[Path], env: Projected, generator: torch.Generator, device: torch.device
 ) -> tuple[IncrementalObjective, int]:
-    """The objective, with α and β from the skill before; and the steps that 𝒯 took."""
+    """Return the objective, with α and β from the skill before, and the steps that collecting 𝒯 took."""
     config, collected = job.objective, 0
     past: Tensor | None = None
     alpha, bonus = job.first_alpha or 0.0, job.alive_bonus or 0.0
@@ -245,7 +130,7 @@ def _incremental(
 
 
 def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list[np.ndarray], int]:
-    """𝒯: states of each earlier skill. Stored with the skill where the world stands still, else seen anew."""
+    """Return 𝒯, states of each earlier skill: stored with it in a static world, collected now in a changing one."""
     if job.start_step is None:
         return [read_visits(folder, sigma_size) for folder in earlier], 0
     skills = bundle([folder / POLICY for folder in earlier])
@@ -254,7 +139,7 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
 
 
 def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
-    """The earlier skill whose policy a new one starts from."""
+    """Return the earlier skill whose policy a new one starts from."""
     if job.warm == "last":
         return earlier[-1]
     return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
@@ -268,7 +153,7 @@ def _replay(
     generator: torch.Generator,
     device: torch.device,
 ) -> Replay:
-    """Room for the `steps` that the skill may take, with the earlier skills' transitions in it."""
+    """Return a replay with room for `steps` more transitions, filled with the earlier skills'."""
     keep = job.replay_keep
     shards = [] if keep is None else [folder / REPLAY for folder in earlier]
     room = sum(read_stats(folder)["steps"] for folder in earlier) if shards else 0
@@ -278,7 +163,7 @@ def _replay(
 
 
 def joint_parts(job: JointJob, device: torch.device) -> Parts:
-    """Skills that are learned together."""
+    """Build skills that are learned together."""
     assert job.steps is not None
     assert job.objective is not None
     assert job.replay_capacity is not None
@@ -344,7 +229,7 @@ def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Sched
 def _agent(
     job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device, *attempt: int
 ) -> SAC:
-    """A learner with a random stream of its own, from which its first weights come too."""
+    """Return a learner with its own random stream, which its initial weights come from too."""
     generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy, *attempt))
     return SAC(inputs, actions, job.sac, generator, device)
 

@@ -30,18 +30,18 @@ class Settling:
         self._counts = [0] * len(self._sums)
 
     def progress(self, step: int) -> float:
-        """Share of the annealing that is done."""
+        """Return the share of the annealing that is done."""
         return min(1.0, step / self.least)
 
     def observe(self, step: int, sigma: np.ndarray) -> None: ...  # batches are what it looks at
 
     def see(self, step: int, terms: Mapping[str, Tensor]) -> None:
-        """The terms of an update after so many steps, the update's own not counted."""
+        """Note the reward terms of the update after step number `step`."""
         self._sums[step // self.window] += torch.stack([terms[name] for name in TERMS])
         self._counts[step // self.window] += 1
 
     def done(self, step: int) -> bool:
-        """Whether after so many steps the last two whole windows agree."""
+        """Return True if the last two whole windows before `step` agree."""
         last = step // self.window - 1
         if step < self.least or last < 1 or not self._counts[last] or not self._counts[last - 1]:
             return False
@@ -61,12 +61,12 @@ Terms = tuple[float, float]
 
 
 def cap_of(config: Budget, steps: int, planned: int, used: Sequence[int]) -> int:
-    """The most that a skill may take: so many times its own steps, or what earlier skills have left of the plan."""
+    """Return the most steps a skill may take: a multiple of its own, or what earlier skills left of the plan."""
     return min(round(config.most * steps), planned - sum(used))
 
 
 def verdict(config: Budget, step: int, steps: int, left: int, before: Terms | None, now: Terms | None) -> str | None:
-    """Why an attempt ends after `step` of at most `left` steps, given its last two windows; None: it does not.
+    """Return why an attempt ends after `step` of at most `left` steps, given its last two windows; None: it does not.
 
     Up to its own `steps` a skill ends when both terms have settled; beyond them it goes on while it improves.
     """
@@ -84,7 +84,7 @@ def verdict(config: Budget, step: int, steps: int, left: int, before: Terms | No
 
 
 def is_duplicate(config: Budget, diversity: float, others: Sequence[float]) -> bool:
-    """Whether a skill stays far closer to earlier ones than those stayed to skills before them."""
+    """Return True if a skill stays far closer to earlier skills than those stayed to the skills before them."""
     return bool(others) and diversity < config.duplicate * median(others)
 
 
@@ -114,7 +114,7 @@ class Spending:
         self._counts = torch.zeros(self._sums.shape[1], dtype=torch.int64)
 
     def progress(self, step: int) -> float:
-        """Share of the annealing that is done; a new attempt starts it again."""
+        """Return the share of the annealing that is done. A new attempt restarts it."""
         return min(1.0, (step - self.began) / (self.config.least * self.steps))
 
     def observe(self, step: int, sigma: np.ndarray) -> None:
@@ -126,7 +126,7 @@ class Spending:
     def see(self, step: int, terms: Mapping[str, Tensor]) -> None: ...  # a batch says little of the skill itself
 
     def done(self, step: int) -> bool:
-        """Whether the attempt ends after so many steps. Asked when episodes end: what they visited is measured here."""
+        """Return True if the attempt ends at `step`. Call it when an episode ends: it measures the visited states."""
         if self._visited:
             measured = self.terms(torch.from_numpy(np.stack(self._visited)).float()).cpu().double()
             self._sums.index_add_(1, torch.tensor(self._windows), measured)
@@ -141,7 +141,7 @@ class Spending:
         return bool(self.ended)
 
     def again(self, step: int) -> bool:
-        """Whether to try again from other weights; if so, all but the steps that were used begins anew."""
+        """Return True if the skill is to be tried again from other weights, and start the next attempt."""
         if not self._better_again(step):
             return False
         self.attempt, self.began = self.attempt + 1, step
@@ -150,12 +150,12 @@ class Spending:
         return True
 
     def _better_again(self, step: int) -> bool:
-        """Whether it is a duplicate now, with an attempt and the steps for it left."""
+        """Return True if it is a duplicate now, and an attempt and its steps are left."""
         left = self.attempt < self.config.retries and self.cap - step >= self.config.least * self.steps
         return left and is_duplicate(self.config, self.final(step)[1], self.others)
 
     def final(self, step: int) -> Terms:
-        """Means over the last whole window of the attempt, or over what there is."""
+        """Return the means over the attempt's last whole window, or over all of it if there is none."""
         terms = self._mean((step - self.began) // self.window - 1)
         if terms is None:
             consistency, diversity = (self._sums.sum(1) / self._counts.sum().clamp(min=1)).tolist()

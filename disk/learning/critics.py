@@ -1,4 +1,4 @@
-"""SAC's twin critics, of every kind that `sac.critic` names, behind the questions that SAC's losses ask.
+"""SAC's twin critics, one class for each way of normalising, behind the calls that SAC's losses make.
 
 | kind         | normalisation                        | next values from                   |
 |--------------|--------------------------------------|------------------------------------|
@@ -59,24 +59,24 @@ class Critics:
         self._tape = LayerNormTape(network, batch) if isinstance(network, LayerNormMLP) else Tape(network, batch)
 
     def next_values(self, batch: Batch, action: Tensor) -> Tensor:
-        """Both critics' values (2, B, 1) of these actions in the next states, until the next call."""
+        """Return both critics' values (2, B, 1) of these actions in the next states, valid until the next call."""
         source = self.packed if self._target is None else self._target
         return self._tape.forward(source, batch.next_obs, action)
 
     def values(self, batch: Batch) -> Tensor:
-        """Values (2, B, 1) of the batch's own actions."""
+        """Return the values (2, B, 1) of the batch's own actions."""
         return self._tape.forward(self.packed, batch.obs_action)
 
     def backward(self, by_values: Tensor) -> None:
-        """Gradients by the parameters, from those by `values`."""
+        """Compute the gradients by the parameters from those by `values`."""
         self._tape.backward(self.packed, by_values, self.gradients)
 
     def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Values (2, B, 1) for the actor's loss."""
+        """Return the values (2, B, 1) for the actor's loss."""
         return self._tape.forward(self.packed, obs, action)
 
     def by_action(self, by_values: Tensor) -> Tensor:
-        """The gradient by the action (B, A), from that by what `evaluate` gave."""
+        """Return the gradient by the action (B, A) from that by the result of `evaluate`."""
         return self._by_action(self.packed, by_values)
 
     def _by_action(self, network: Packed, by_values: Tensor) -> Tensor:
@@ -132,6 +132,6 @@ class BatchNormCritics(Critics):
 def make_critics(
     observations: int, actions: int, config: Sac, initial: torch.Generator, device: torch.device
 ) -> Critics:
-    """The critics that `config.critic` names, with initial weights from `initial`."""
+    """Return the critics that `config.critic` names, with initial weights from `initial`."""
     kind = BatchNormCritics if config.critic in ("crossq", "batch_norm") else Critics
     return kind(observations, actions, config, initial, device)

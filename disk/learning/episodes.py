@@ -16,7 +16,7 @@ from disk.errors import must_be_finite
 from disk.seeds import seed_of
 
 if TYPE_CHECKING:
-    from disk.learning.build import Parts
+    from disk.learning.parts import Parts
 
 
 @dataclass

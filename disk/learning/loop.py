@@ -17,8 +17,8 @@ from torch import Tensor
 
 from disk.config import Sac
 from disk.errors import Interrupted, must_be_finite
-from disk.learning.build import Parts
 from disk.learning.episodes import Episode
+from disk.learning.parts import Parts
 from disk.learning.training import Training
 
 

@@ -44,7 +44,7 @@ class Normaliser:
         return skills
 
     def unfolded(self, actor: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights that act on normalised observations as the folded weights of `actor` act on raw ones."""
+        """Return weights that act on normalised observations as the folded weights of `actor` act on raw ones."""
         weight, bias = actor[WEIGHT].double(), actor[BIAS].double()
         raw = weight[:, : len(self.mean)]
         bias = bias + self._tensor(self.mean) @ raw[:, None]
@@ -52,7 +52,7 @@ class Normaliser:
         return {**actor, WEIGHT: weight.float(), BIAS: bias.float()}
 
     def about(self) -> dict[str, Any]:
-        """What stats.json says of it; `read` is the way back."""
+        """Return the entry for stats.json; `read` is the way back."""
         return {"mean": self.mean.tolist(), "deviation": self.deviation.tolist(), "steps": self.steps}
 
     def state(self) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ class Normaliser:
 
 
 def read(stats: Mapping[str, Any], where: object) -> Normaliser:
-    """The normaliser of an earlier skill of a chain, which all later ones share."""
+    """Return the normaliser of a chain from an earlier skill's stats."""
     found = stats.get("normaliser")
     try:
         normaliser = Normaliser(found["mean"], found["deviation"])  # type: ignore[index]
@@ -80,7 +80,7 @@ def read(stats: Mapping[str, Any], where: object) -> Normaliser:
 
 
 def prepare(settings: Measured | Given, world: World, seed: int, meta: Mapping[str, Any]) -> Normaliser:
-    """The normaliser of a run: as its environment's row gives it, or measured."""
+    """Return the normaliser of a run: given in its environment's row, or measured."""
     size = int(meta["observation_size"])
     if isinstance(settings, Measured):
         return measure(world, seed, settings, meta)
@@ -93,7 +93,7 @@ def prepare(settings: Measured | Given, world: World, seed: int, meta: Mapping[s
 
 
 def measure(world: World, seed: int, settings: Measured, meta: Mapping[str, Any]) -> Normaliser:
-    """Mean and deviation of what skills see under uniformly random actions, in the world as it is at step 0."""
+    """Measure mean and deviation of observations under uniformly random actions, in the world of step 0."""
     env = make(world)
     random = np.random.default_rng(seed_of("normaliser", seed))
     seen: list[np.ndarray] = []

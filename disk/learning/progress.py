@@ -1,4 +1,4 @@
-"""The training curve: one row of progress.csv every so many steps, and a bar for whoever watches.
+"""The training curve: a row of progress.csv every `log_every` steps, and a progress bar.
 
 Metrics arrive as tensors once an update and stay on their device: they are looked at a few hundred at a
 time, which is also when a NaN or an infinity is found and blamed on its exact step.
@@ -61,7 +61,7 @@ class Progress:
         self._sigma = self._sigma + sigma if len(self._sigma) else np.array(sigma, dtype=np.float64)
 
     def episode(self, step: int, length: int) -> None:
-        """An episode is over: write a row if it is time for one."""
+        """End an episode, and write a row if one is due."""
         self._episodes += 1
         self._episode_steps += length
         due = step - self._last_row >= self.log_every or step == self.total
@@ -70,7 +70,7 @@ class Progress:
         self._bar.show(step)
 
     def check(self) -> None:
-        """Raise if anything that came so far is not finite; call before a checkpoint is written."""
+        """Raise if any metric so far is not finite. Call it before a checkpoint is written."""
         values = self._pending[: len(self._steps)]
         bad = (~torch.isfinite(values)).nonzero()
         if len(bad):
@@ -114,7 +114,7 @@ class Progress:
         return "\n".join(self.lines) + "\n"
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What an interrupted curve goes on from, tensors and plain values."""
+        """Return what a resumed curve needs, as tensors and plain values."""
         numbers = [self._count, self._episodes, self._episode_steps, self._last_row]
         tensors = {
             "pending": self._pending[: len(self._steps)],
@@ -154,7 +154,7 @@ class Bar:
         self._terms = ""
 
     def start(self, step: int) -> None:
-        """Go on from a step that an earlier process reached."""
+        """Start at a step that an earlier process reached."""
         self._first = self._step = step
         self._bar.initial = self._bar.n = step
 

@@ -28,7 +28,7 @@ class Batch:
     )
 
     def __init__(self, rows: Tensor, columns: Columns, own: int | None = None) -> None:
-        """`own`: the first rows, so many, are the skill's own transitions. None: nobody knows which are."""
+        """`own`: number of rows, at the front, that are the skill's own transitions. None: unknown."""
         self.rows, self.columns, self.own = rows, columns, own
         middle = columns.obs + columns.action
         flag = middle + columns.obs + columns.sigma
@@ -42,7 +42,7 @@ class Batch:
         self.origin = rows[:, flag + 1 + columns.label :]
 
     def given(self, latent: Tensor) -> Batch:
-        """The batch as a policy sees it that is told its skill: z (B, L) behind both observations."""
+        """Return the batch with z (B, L) behind both observations, for a policy that is told its skill."""
         columns, rest = self.columns, self.rows[:, 2 * self.columns.obs + self.columns.action :]
         rows = torch.cat((self.obs, latent, self.action, self.next_obs, latent, rest), dim=1)
         return Batch(rows, replace(columns, obs=columns.obs + latent.shape[1]), self.own)
@@ -83,7 +83,7 @@ class Replay:
         self.added += 1
 
     def extend(self, rows: Tensor) -> None:
-        """Add many rows; of more than the capacity only the newest stay."""
+        """Add many rows. If they exceed the capacity, keep the newest."""
         self.added += max(0, len(rows) - self.capacity)
         rows = rows[-self.capacity :]
         start = self.added % self.capacity
@@ -93,7 +93,7 @@ class Replay:
         self.added += len(rows)
 
     def sample(self, size: int, generator: torch.Generator, own: int | None = None) -> Batch:
-        """Draw rows uniformly; or `own` of the skill's own first and the rest of those that it inherited."""
+        """Draw rows uniformly, or `own` rows of the skill's own, then inherited ones."""
         if own is None:
             chosen = torch.randint(len(self), (size,), generator=generator, device=self.rows.device)
             return Batch(self.rows.index_select(0, chosen), self.columns)
@@ -109,14 +109,14 @@ class Replay:
         return Batch(self.rows.index_select(0, torch.cat(drawn) % self.capacity), self.columns, own)
 
     def newest(self, count: int) -> Tensor:
-        """The last `count` rows in the order they came (fewer if they are gone), on the CPU."""
+        """Return the last `count` rows, or fewer if older ones are gone, in order and on the CPU."""
         count = min(count, len(self))
         index = torch.arange(self.added - count, self.added) % self.capacity
         return self.rows[index.to(self.rows.device)].cpu()
 
 
 def inherit(replay: Replay, shards: Iterable[Path], keep: float, generator: torch.Generator) -> None:
-    """Start a replay with earlier skills' transitions, oldest first; `keep` is the share that is drawn.
+    """Fill a replay with earlier skills' transitions, oldest first. `keep` is the share that is drawn.
 
     Only the newest that fit the capacity are read.
     """

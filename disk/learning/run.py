@@ -145,7 +145,7 @@ def train_run(
 
 
 def _refuse_others(folder: Path, expected: str) -> None:
-    """A finished training is left alone, if it is this one and whole."""
+    """Refuse a finished training that has other settings or damaged files."""
     stats = load_stats(folder / STATS)
     if stats.get("config_hash") != expected:
         raise ArtefactError(f"{folder}: was trained with other settings; delete it, or give another --results")
@@ -155,7 +155,7 @@ def _refuse_others(folder: Path, expected: str) -> None:
 
 
 def bundle_run(policies: Sequence[Path], out: Path) -> None:
-    """All skills of a chain as one file, and their curves as one, with a column that says whose."""
+    """Write all skills of a chain as one file, and their curves as one with a column `skill`."""
     for name in (out.name, CURVE):
         sweep(out.parent, name)
     stats = [load_stats(policy.with_name(STATS)) for policy in policies]

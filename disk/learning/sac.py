@@ -63,20 +63,20 @@ class SAC:
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """One sampled action in [-1, 1] for one observation."""
+        """Sample an action in [-1, 1] for one observation."""
         batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
         return self.actor.act(batch, self.generator)[0, 0].cpu().numpy()
 
     @torch.inference_mode()
     def act_on_record(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A sampled action, and how it came about (A + 1): its value before the tanh, and its log-probability."""
+        """Sample an action; return it with its value before the tanh and its log-probability (A + 1)."""
         batch = torch.from_numpy(obs.astype(np.float32)).to(self.device)[None, None]
         before, log_prob = self.actor.draw(batch, self.generator)
         return before.tanh()[0, 0].cpu().numpy(), torch.cat((before, log_prob), dim=-1)[0, 0].cpu().numpy()
 
     @torch.no_grad()
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
-        """One gradient step on a batch labelled with rewards (B,)."""
+        """Take one gradient step on a batch labelled with rewards (B,)."""
         if len(reward) != self._actor_tape.batch:
             self._actor_tape = Tape(self.actor.mlp, len(reward))
             self._critics.resize(len(reward))
@@ -127,7 +127,7 @@ class SAC:
         self._temperature = self.log_temperature.exp()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that training goes on from, as named tensors."""
+        """Return everything that a resumed training needs, as named tensors."""
         state = {"updates": torch.tensor(self.updates), "log_temperature": self.log_temperature}
         for name, network in self._networks.items():
             state |= {f"{name}.{key}": value for key, value in network.state_dict().items()}

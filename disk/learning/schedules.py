@@ -29,10 +29,10 @@ class Schedule(Protocol):
     """Worlds that are stepped in turn, one step each."""
 
     def next(self, lane: int, episode: int) -> int:
-        """The skill that acts in a lane's next episode."""
+        """Return the skill that acts in the next episode of an environment."""
 
     def finished(self, episode: Callable[[], Batch]) -> None:
-        """An episode is over; `episode` gives its transitions."""
+        """End an episode. `episode` returns its transitions."""
 
     def state(self) -> dict[str, Tensor]: ...
 
@@ -40,7 +40,7 @@ class Schedule(Protocol):
 
 
 class _Fixed:
-    """What schedules share that learn nothing from the episodes."""
+    """A schedule that ignores what the episodes show."""
 
     lanes: int = 1
 
@@ -53,7 +53,7 @@ class _Fixed:
 
 
 class One(_Fixed):
-    """The same skill always: one link of a chain."""
+    """Always the same skill: one link of a chain."""
 
     def __init__(self, skill: int) -> None:
         self.skill = skill
@@ -63,7 +63,7 @@ class One(_Fixed):
 
 
 class Uniform(_Fixed):
-    """Any of the skills, drawn for each episode."""
+    """A skill drawn uniformly for each episode."""
 
     def __init__(self, seed: int, skills: int) -> None:
         self.seed, self.skills = seed, skills
@@ -73,7 +73,7 @@ class Uniform(_Fixed):
 
 
 class RoundRobin(_Fixed):
-    """Every skill in a world of its own, one step each in turn."""
+    """Every skill in its own environment, one step each in turn."""
 
     def __init__(self, skills: int) -> None:
         self.lanes = skills
@@ -83,7 +83,7 @@ class RoundRobin(_Fixed):
 
 
 class GrowingSkills:
-    """VALOR's curriculum: K skills, and half as many and one more when a discriminator knows them well enough.
+    """VALOR's curriculum: K skills, which grow to ⌊1.5 K + 1⌋ when the discriminator tells them apart.
 
     It knows them well enough when its probability of the right skill, on the states of the last episodes
     as they came, is `certainty` on average. The average is over `episodes` and starts anew at each growth.
@@ -121,7 +121,7 @@ class GrowingSkills:
 
 @dataclass(frozen=True)
 class Prior:
-    """Where skills are points z of a continuum: which one acts in an episode, and which ones are evaluated."""
+    """Distribution of z: the latent that acts in an episode, and the latents that are evaluated."""
 
     shape: Literal["cube", "sphere"]
     """U(-1, 1) in every dimension, or uniform on the unit sphere."""
@@ -132,7 +132,7 @@ class Prior:
         return z
 
     def evaluated(self, count: int) -> Tensor:
-        """The latents that stand for the continuum, (count, size): even over the prior, the same in every run.
+        """Return latents (count, size) that cover the prior evenly, the same in every run.
 
         On a circle they have equal angles between them, on a line equal gaps. Elsewhere they are the first points of a
         low-discrepancy sequence, which is even for any count; a sphere's are mapped by the normal distribution.
@@ -154,11 +154,11 @@ class Prior:
         return torch.from_numpy(_unit(np.vectorize(NormalDist().inv_cdf)(shares)).astype(np.float32))
 
     def random_set(self, number: int, count: int) -> Tensor:
-        """Latents that are drawn at random, (count, size): what an evaluation might have had instead."""
+        """Return latents (count, size) drawn at random, to compare the even ones with."""
         return torch.from_numpy(self._draw(seed_of("latent", 0, 0, number), count))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Latents for relabelled transitions, (count, size), from a stream that a checkpoint keeps."""
+        """Draw latents (count, size) for relabelled transitions, from a generator that checkpoints keep."""
         shape, device = (count, self.size), generator.device
         if self.shape == "cube":
             return 2.0 * torch.rand(shape, generator=generator, device=device) - 1.0

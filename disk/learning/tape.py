@@ -1,4 +1,4 @@
-"""Gradients of networks by hand: what a batch computes is kept, in memory that is used again.
+"""Gradients of networks by hand. A tape keeps the activations of a batch in memory that it reuses.
 
 `Tape` is for plain networks. `LayerNormTape` adds layer normalisation. `BatchNormTape` is the joint pass of
 CrossQ (Bhatt et al., 2024): two halves of a batch go through batch normalisation together, and the loss
@@ -19,7 +19,7 @@ MOMENTUM = 0.01
 
 
 class Tape:
-    """What networks of one shape compute on a batch, kept for their gradients, in memory that is used again.
+    """The activations of networks of one shape on a batch, kept for their gradients in reused memory.
 
     Networks of the same shape (a critic and its target) may share one, each until the next `forward`.
     """

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from disk.config import Runtime
 from disk.errors import ArtefactError
-from disk.learning.build import Parts
 from disk.learning.convergence import Spending
 from disk.learning.episodes import Episode
+from disk.learning.parts import Parts
 from disk.learning.progress import Progress
 from disk.learning.replay import Batch
 from disk.storage.checkpoint import Checkpoint, Pace

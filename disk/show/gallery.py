@@ -1,8 +1,8 @@
-"""The skill gallery: a page on which every skill of an environment is a card, opened from disk without a server.
+"""The skill gallery: a page with a card for every skill of an environment, opened from disk without a server.
 
-The data are written into the page itself (disk/gallery.html) and the clips that there are beside it, so that the
-folder can be sent as it is; nothing is fetched from elsewhere. Names come from folders and configurations, so
-they are data everywhere: escaped in the page, put into it as text, and no script runs but the page's own.
+gallery.html is the template. The data lie in the page and the clips beside it, so the folder can be sent as it is and
+the page loads nothing from elsewhere. Names come from folders and configurations: the page escapes them, inserts them
+as text, and allows no script but its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import quote
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.storage.files import save_text
-from disk.storage.layout import METRICS, SKILLS
+from disk.storage.layout import METRICS, RUN_NAME, SKILLS, Run, rollouts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +33,11 @@ log = logging.getLogger("disk")
 
 TEMPLATE = Path(__file__).with_name("gallery.html")
 EPISODES = 3
-"""Paths of a skill that are drawn."""
+"""Paths drawn for each skill."""
 POINTS = 60
-"""Points of a path at most."""
+"""Most points of a path."""
 MOST_POINTS = 60_000
-"""Points of all paths together: what keeps the page of fifty skills, four methods and three seeds below 1 MB."""
+"""Most points of all paths: fifty skills, four methods and three seeds stay below 1 MB."""
 FEWEST_POINTS = 8
 MEASURES = {
     "hausdorff": ("Hausdorff distance", "m", "high"),
@@ -46,37 +46,35 @@ MEASURES = {
     "spread": ("spread", "m", "low"),
     "consistency": ("consistency", "", "low"),
 }
-"""Of a skill: name, unit, and which values are good."""
+"""Measures of a skill: name, unit, and which values are good."""
 TOTALS = {
     "coverage": "coverage",
     "movers": "movers",
     "distinct": "distinct movers",
     "goal_distance": "distance to goals",
 }
-"""Of a run as a whole."""
+"""Measures of a whole run."""
 
 
 def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Sequence[Path], out: Path) -> str:
     """Write the gallery of some runs of an environment; `chains` are the methods that learn one skill after another.
 
-    A run that has not been rolled out or measured, or none of whose episodes is sound, is left out and named.
+    A run without rollouts, without metrics or without a sound episode is left out; the page and the log name it.
     """
-    from disk.figures.style import PALETTE
+    from disk.figures.style import PALETTE, method_name
 
     read, missing = [], []
-    for run in runs:
-        try:
-            read.append((run, *_read(run, condition)))
-        except (ArtefactError, OSError, ValueError, KeyError) as error:
-            log.warning("%s: left out of the gallery: %s", run, error)
-            missing.append(f"{_label(run)} ({_reason(error)})")
+    for run in map(Run.of, runs):
+        found = _read(run, condition)
+        if isinstance(found, str):
+            missing.append(f"{method_name(run.method)}, seed {run.seed} ({found})")
+        else:
+            read.append((run, *found))
     flat = len(job.world.position.entries) == 1
     count = sum(rollouts["skill"].nunique() for _, rollouts, _ in read)
     points = max(FEWEST_POINTS, min(POINTS, MOST_POINTS // max(1, EPISODES * count)))
     shutil.rmtree(out.parent / "clips", ignore_errors=True)
-    shown = [
-        _run(run, rollouts, values, run.parent.name in chains, points, flat, out) for run, rollouts, values in read
-    ]
+    shown = [_run(run, rollouts, values, run.method in chains, points, flat, out) for run, rollouts, values in read]
     data = {
         "env": job.env,
         "condition": condition,
@@ -93,23 +91,25 @@ def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Seq
 
 
 def build_from_results(config: Config, results: Path) -> str:
-    """The gallery of those runs of an environment that there are."""
+    """Write the gallery of all runs in an environment's folder."""
     env = Path(os.path.abspath(results)).name
     condition = next(iter(config.environment(env).conditions))
     methods = [*config.methods]
-    found = [path for path in results.glob("*/seed*") if re.fullmatch(r"seed\d+", path.name)]
-    known = [path for path in found if path.parent.name in methods]
-    runs = sorted(known, key=lambda path: (methods.index(path.parent.name), int(path.name.removeprefix("seed"))))
-    if not runs:
+    folders = [
+        path for path in results.glob("*/seed*") if RUN_NAME.fullmatch(path.name) and path.parent.name in methods
+    ]
+    if not folders:
         raise ArtefactError(f"{results}: has no runs of known methods (expected {results}/METHOD/seedN)")
+    runs = sorted(map(Run.of, map(Path.absolute, folders)), key=lambda run: (methods.index(run.method), run.seed))
     chains = [name for name, row in config.methods.items() if row.incremental]
-    return build(config.evaluation_job(env), condition, chains, runs, results / "gallery" / "index.html")
+    paths = [run.path for run in runs]
+    return build(config.evaluation_job(env), condition, chains, paths, results / "gallery" / "index.html")
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The page around its data."""
+    """Return the page with its data in it."""
     template = TEMPLATE.read_text()
-    # In a script element only these characters can end it, or open a comment; JSON may write any of them as \u….
+    # Only these characters can end a script element or open a comment in it. JSON allows \u… for each.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -119,36 +119,31 @@ def page(data: Mapping[str, Any]) -> str:
     return re.sub("|".join(values), lambda found: values[found[0]], template)
 
 
-def _read(run: Path, condition: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _read(run: Run, condition: str) -> tuple[pd.DataFrame, pd.DataFrame] | str:
+    """Return a run's rollouts and metrics in a condition, or the reason why it is left out."""
     from disk.evaluation.metrics import sound
     from disk.evaluation.tables import read_csv, read_rollouts
 
-    rollouts = run / "rollouts" / f"{condition}.parquet"
-    for path in (rollouts, run / METRICS):
+    rollouts, metrics = rollouts_of(run.path, condition), run.path / METRICS
+    for path in (rollouts, metrics):
         if not path.exists():
-            raise ArtefactError(f"no {path.name}")
-    metrics = read_csv(run / METRICS)
-    frame = read_rollouts(rollouts)
-    if not len(sound(frame)):
-        raise ArtefactError("no episode without NaN")
-    return frame, metrics[metrics["condition"] == condition]
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ArtefactError) else "its files cannot be read"
-
-
-def _label(run: Path) -> str:
-    from disk.figures.style import method_name
-
-    return f"{method_name(run.parent.name)}, seed {run.name.removeprefix('seed')}"
+            return f"no {path.name}"
+    try:
+        frame, table = read_rollouts(rollouts), read_csv(metrics)
+        if not len(sound(frame)):
+            return "no episode without NaN"
+        return frame, table[table["condition"] == condition]
+    except (ArtefactError, OSError, ValueError, KeyError) as error:
+        log.warning("%s: left out of the gallery: %s", run.path, error)
+        return "its files cannot be read"
 
 
 def _run(
-    run: Path, rollouts: pd.DataFrame, metrics: pd.DataFrame, chain: bool, points: int, flat: bool, out: Path
+    run: Run, rollouts: pd.DataFrame, metrics: pd.DataFrame, chain: bool, points: int, flat: bool, out: Path
 ) -> dict[str, Any]:
+    """Return the data of one run: names, means, and numbers, paths and clip of each skill."""
     from disk.evaluation.metrics import sound
-    from disk.figures.style import method_name
+    from disk.figures.style import method_colour, method_name
 
     kept = sound(rollouts).sort_values("step", kind="stable")
     values = metrics.pivot(index="skill", columns="metric", values="value")
@@ -162,13 +157,14 @@ def _run(
                 "skill": skill,
                 "values": {key: _number(own.get(key)) for key in MEASURES},
                 "paths": _paths(kept[kept["skill"] == skill], points, flat),
-                "clip": _clip(run, skill, out),
+                "clip": _clip(run.path, skill, out),
             }
         )
     return {
-        "method": run.parent.name,
-        "name": method_name(run.parent.name),
-        "seed": run.name.removeprefix("seed"),
+        "method": run.method,
+        "name": method_name(run.method),
+        "colour": method_colour(run.method),
+        "seed": str(run.seed),
         "chain": chain,
         "means": {key: _number(means.get(key)) for key in MEASURES} | totals,
         "skills": skills,
@@ -180,7 +176,7 @@ def _number(value: Any) -> float | None:
 
 
 def _paths(rollouts: pd.DataFrame, points: int, flat: bool) -> list[list[float]]:
-    """The first episodes as x, y, x, y, …; where there is one coordinate, as step, x, step, x, …"""
+    """Return the first episodes as x, y, x, y, …; with one coordinate, as step, x, step, x, …"""
     import numpy as np
 
     paths = []
@@ -192,7 +188,7 @@ def _paths(rollouts: pd.DataFrame, points: int, flat: bool) -> list[list[float]]
 
 
 def _clip(run: Path, skill: int, out: Path) -> str | None:
-    """Put a skill's clip beside the page; its address, if there is one of this training."""
+    """Put a skill's clip beside the page and return its address. A clip older than the skills is ignored."""
     clip, skills = run / "clips" / f"skill{skill:02d}.mp4", run / SKILLS
     if not clip.exists() or (skills.exists() and clip.stat().st_mtime < skills.stat().st_mtime):
         return None
@@ -200,7 +196,7 @@ def _clip(run: Path, skill: int, out: Path) -> str | None:
     target = out.parent.joinpath(*parts)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(clip, target)  # no second copy where the file system can do without
+        os.link(clip, target)  # no second copy if the file system allows it
     except OSError:
         shutil.copyfile(clip, target)
     return "/".join(quote(part, safe="") for part in parts)

@@ -1,9 +1,9 @@
 """Pictures of MuJoCo worlds, drawn without a screen.
 
-`backend` finds the one of EGL and OSMesa that works here. A `Screen` draws states of one world: from above and
-following the robot where it moves in the plane, x to the right and y up as in the figures, from the side where it
-moves on a line. Shadows, reflections and multisampling are left out, since without a GPU they take most of the
-time; a picture is drawn at twice its size instead and scaled down.
+`backend` chooses between EGL and OSMesa. A `Screen` draws states of one world and follows the robot: from above, with x
+to the right and y up as in the figures, or from the side if the position is one number. Without a GPU, shadows,
+reflections and multisampling would take most of the time. So a picture is drawn without them, at twice its size, and
+scaled down.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZE = (320, 240)
 """Width and height of a picture."""
 OVERSAMPLING = 2
 DEAD = (0.88, 0.0, 0.17, 1.0)
-"""Of limbs whose actuators do nothing, as in the figures of worlds."""
+"""Colour of limbs with dead actuators, as in the figures of worlds."""
 _TRY = """
 import sys, importlib, mujoco
 context = importlib.import_module("mujoco." + sys.argv[1]).GLContext(8, 8)
@@ -39,18 +39,18 @@ mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontSca
 
 @functools.cache
 def backend() -> str:
-    """What MuJoCo can draw with here: MUJOCO_GL if it is set, otherwise the first that works.
+    """Return the OpenGL backend to draw with: MUJOCO_GL if it is set, otherwise the first that works.
 
-    Each is tried in a process of its own: a failed one leaves PyOpenGL unusable, and some drivers crash.
+    Each is tried in its own process: a failure leaves PyOpenGL unusable, and some drivers crash.
     """
     asked = os.environ.get("MUJOCO_GL", "").strip().lower()
     if platform.system() != "Linux":
         return asked or ("cgl" if platform.system() == "Darwin" else "glfw")
     reasons = []
-    os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's; it would take all cores for a job of one thread
+    os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa would use all cores for a job of one thread
     for name in [asked] if asked in (*BACKENDS, "glfw") else BACKENDS:
         environment = {key: value for key, value in os.environ.items() if key != "PYOPENGL_PLATFORM"}
-        tried = subprocess.run(  # noqa: S603  ourselves, with a name from BACKENDS
+        tried = subprocess.run(  # noqa: S603  our own code, with a name from BACKENDS
             [sys.executable, "-c", _TRY, name],
             env={**environment, "MUJOCO_GL": name},
             capture_output=True,
@@ -60,11 +60,11 @@ def backend() -> str:
         if tried.returncode == 0:
             return name
         reasons.append(f"{name}: {(tried.stderr.strip().splitlines() or ['crashed'])[-1]}")
-    raise RenderError(f"no way to draw without a screen works here; {HINT}. Tried {'; '.join(reasons)}")
+    raise RenderError(f"nothing can draw without a screen here; {HINT}. Tried {'; '.join(reasons)}")
 
 
 def model_of(env: Any) -> tuple[Any, Any]:
-    """Model and data of a MuJoCo environment; any other is refused."""
+    """Return model and data of a MuJoCo environment; refuse any other."""
     import mujoco
 
     model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
@@ -74,10 +74,12 @@ def model_of(env: Any) -> tuple[Any, Any]:
 
 
 class Screen:
-    """Draws states of one world. Changes the looks of its model, so give it a world of its own."""
+    """Draw states of one world. It repaints the model, so give it an environment of its own."""
 
     def __init__(self, env: Any, size: tuple[int, int] = SIZE) -> None:
         import mujoco
+
+        from disk.envs.evolution import floor_of
 
         self.model, self.data = model_of(env)
         self._size = size
@@ -86,7 +88,7 @@ class Screen:
         self.model.vis.global_.offwidth, self.model.vis.global_.offheight = width, height
         self.model.vis.quality.offsamples = 0
         self.model.vis.quality.shadowsize = 0
-        # Not mujoco.Renderer: that draws with what MUJOCO_GL was when mujoco was first imported.
+        # mujoco.Renderer would use the MUJOCO_GL of the moment when mujoco was first imported.
         self._gl = importlib.import_module(f"mujoco.{backend()}").GLContext(width, height)
         self._gl.make_current()
         self._context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -95,7 +97,7 @@ class Screen:
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = 0
         self._camera = camera_of(env)
-        self._floor = _floor(self.model)
+        self._floor = floor_of(self.model)
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
 
     def close(self) -> None:
@@ -109,7 +111,7 @@ class Screen:
         self.close()
 
     def draw(self, qpos: np.ndarray, trail: Sequence[np.ndarray] = (), colour: Sequence[float] = DEAD) -> Any:
-        """A Pillow image of the state `qpos`, with a trail through points of the plane (x, y)."""
+        """Return a Pillow image of the state `qpos`, with a trail through points of the plane (x, y)."""
         import mujoco
         from PIL import Image
 
@@ -143,14 +145,14 @@ class Screen:
 
 
 def camera_of(env: Any) -> Any:
-    """A camera on the robot: from above, or from the side where its position is a number."""
+    """Return a camera on the robot: from above, or from the side if its position is one number."""
     import mujoco
 
     model, data = model_of(env)
     mujoco.mj_forward(model, data)
     own = model.body_rootid[model.geom_bodyid] == model.body_rootid[1]
     reach = np.linalg.norm(data.geom_xpos - data.subtree_com[1], axis=1) + model.geom_rbound
-    near = 4.5 * max(1.3, float(max(reach[own], default=0.0)))  # a small robot is to be seen moving
+    near = 4.5 * max(1.3, float(max(reach[own], default=0.0)))  # a small robot must be seen to move
     things = np.linalg.norm(data.xpos[1:, :2], axis=1)[(model.body_rootid != model.body_rootid[1])[1:]]
     camera = mujoco.MjvCamera()
     camera.distance = min(max(near, 1.7 * float(min(things, default=0.0))), 3.0 * near)  # blocks, if not too far off
@@ -160,21 +162,15 @@ def camera_of(env: Any) -> Any:
     return camera
 
 
-def _floor(model: Any) -> float:
-    from disk.envs.evolution import floor_of
-
-    return floor_of(model)
-
-
 def _dress(model: Any, env: Any) -> None:
-    """A pale floor that does not end, and dead limbs in a colour of their own."""
+    """Make the floor pale and endless, and give dead limbs their colour."""
     import mujoco
 
     from disk.envs.evolution import Evolving
 
     for geom in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
         material = model.geom_matid[geom]
-        model.geom_size[geom, :2] *= 10.0  # in contacts planes have no end anyway
+        model.geom_size[geom, :2] *= 10.0  # contacts treat planes as endless anyway
         if material >= 0:
             model.mat_texrepeat[material] *= 10.0
             model.mat_specular[material] = 0.0
@@ -191,6 +187,6 @@ def _dress(model: Any, env: Any) -> None:
         joint = model.actuator_trnid[actuator, 0]
         if model.actuator_trntype[actuator] != mujoco.mjtTrn.mjTRN_JOINT:
             continue
-        if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE:  # a slide moves the whole robot, and is no limb
+        if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE:  # a slide joint moves the whole robot: it is no limb
             geoms = model.geom_bodyid == model.jnt_bodyid[joint]
             model.geom_rgba[geoms], model.geom_matid[geoms] = DEAD, -1

@@ -1,9 +1,8 @@
-"""Moving pictures of skills: a clip of each, all of a run side by side, and the viewer.
+"""Videos of skills: a clip of each, all of a run side by side, and the viewer.
 
-A clip shows a skill's first evaluation episode in the world of a condition, with its number, the distance from the
-start and a map of the way so far drawn into each frame; the map has one scale for all skills of a run. Episodes are
-simulated first and drawn from their states afterwards, every n-th step, so that a clip lasts some seconds whatever
-the horizon. Files are written whole.
+A clip shows a skill's first evaluation episode in the world of a condition. Each frame carries the skill's number, the
+distance from the start and a small map, on one scale for all skills of a run. Episodes are simulated first; then every
+n-th state is drawn, so that a clip lasts a few seconds at any horizon. Files are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -36,34 +35,34 @@ log = logging.getLogger("disk")
 MOST_FRAMES = 125
 FRAMES_A_SECOND = 20
 ENDING = 10
-"""Frames that the last one stays for."""
+"""Frames for which the last picture stays."""
 GRID = 1280
-"""Width of the picture with all skills, at most."""
+"""Largest width of the video with all skills."""
 MAP = 64
-"""Side of the map in a frame, in pixels; half as high where the position is a number."""
+"""Side of the map in a frame, in pixels; a quarter as high if the position is one number."""
 INK, PAPER, PALE = (34, 34, 34), (255, 255, 255), (138, 138, 138)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """An episode of a skill, as far as it is drawn; row t is every n-th state."""
+    """The drawn states of an episode: every n-th one."""
 
     skill: int
     broken: bool
-    """Whether the simulation broke down: what came after is not drawn."""
+    """True if the simulation broke down; later states are not drawn."""
     qpos: np.ndarray  # (T, nq)
     place: np.ndarray  # (T, 2), the centre of mass
-    position: np.ndarray  # (T, D), what is measured
+    position: np.ndarray  # (T, D), as measured
 
 
 def render_run(job: EvaluationJob, skills: Skills, out: Path, clips: Path, label: str = "") -> None:
-    """All skills of a run in one video, and a clip of each, `skill{NN}.mp4`."""
+    """Write all skills of a run as one video, and a clip of each, `skill{NN}.mp4`."""
     recordings = record(job, skills, range(len(skills)))
     length = max(len(recording.qpos) for recording in recordings) + ENDING
     columns, rows, tile = _grid(len(skills))
     clips.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile() as file:
-        # Mapped, as the frames of fifty skills would fill the memory of a small machine.
+        # Mapped to a file: the frames of fifty skills would fill the memory of a small machine.
         shape = (length, rows * tile[1], columns * tile[0], 3)
         mosaic = np.memmap(file, dtype=np.uint8, mode="w+", shape=shape)
         mosaic[:] = 255
@@ -78,13 +77,13 @@ def render_run(job: EvaluationJob, skills: Skills, out: Path, clips: Path, label
 
 
 def render_skill(job: EvaluationJob, skills: Skills, skill: int, out: Path, label: str = "") -> None:
-    """A clip of one skill; the map's scale is still that of all."""
+    """Write a clip of one skill, with the map on the scale of all skills."""
     recordings = record(job, skills, range(len(skills)))
     write(out, (np.asarray(picture) for picture in _pictures(job, skills, recordings[skill], recordings, label)))
 
 
 def record(job: EvaluationJob, skills: Skills, which: Iterable[int]) -> list[Recording]:
-    """The first evaluation episode of some skills."""
+    """Simulate the first evaluation episode of some skills."""
     every = ceil(job.horizon / MOST_FRAMES)
     recordings = []
     for skill in which:
@@ -99,7 +98,7 @@ def record(job: EvaluationJob, skills: Skills, which: Iterable[int]) -> list[Rec
         finite = np.isfinite(np.column_stack([qpos, place, position])).all(axis=1)
         sound = len(finite) if finite.all() else int(np.argmin(finite))
         if not sound:
-            raise ArtefactError(f"skill {skill}: its first position is not finite: there is nothing to draw")
+            raise ArtefactError(f"skill {skill}: its first position is not finite, so nothing can be drawn")
         kept = sorted({*range(0, sound, every), sound - 1})
         parts = [np.array(each)[kept] for each in (qpos, place, position)]
         recordings.append(Recording(skill, sound < len(finite), *parts))
@@ -107,7 +106,7 @@ def record(job: EvaluationJob, skills: Skills, which: Iterable[int]) -> list[Rec
 
 
 def _world(job: EvaluationJob, skill: int) -> Projected:
-    """The world that a skill is seen in, if it is one that can be drawn."""
+    """Build the world that a skill is shown in; refuse one that cannot be drawn."""
     from disk.envs import make
 
     env = make(job.world, _world_step(job, skill), horizon=job.horizon)
@@ -116,7 +115,7 @@ def _world(job: EvaluationJob, skill: int) -> Projected:
 
 
 def _episode(env: Projected, skills: Skills, skill: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Plays a skill's first evaluation episode in `env`; yields the start's and each step's info."""
+    """Play a skill's first evaluation episode in `env`; yield the info of the reset and of each step."""
     from disk.seeds import seed_of
     from disk.skills import shown
 
@@ -137,7 +136,7 @@ def _world_step(job: EvaluationJob, skill: int) -> int:
 
 
 def _grid(count: int) -> tuple[int, int, tuple[int, int]]:
-    """Columns, rows and the size of a tile, which must be even for the codec."""
+    """Return columns, rows and the size of a tile. The codec needs even sizes."""
     columns = max(1, isqrt(count - 1) + 1)
     width = min(SIZE[0], GRID // columns // 2 * 2)
     return columns, ceil(count / columns), (width, width * SIZE[1] // SIZE[0] // 2 * 2)
@@ -187,7 +186,7 @@ def _caption(picture: Any, left: str, right: str, label: str, colour: tuple[int,
 
 
 class _Map:
-    """Where the robot has been, on the scale of all skills of a run."""
+    """A map of the path so far, on the scale of all skills of a run."""
 
     def __init__(self, positions: Sequence[np.ndarray]) -> None:
         points = np.concatenate([_planar(position) for position in positions])
@@ -218,7 +217,7 @@ def _planar(position: np.ndarray) -> np.ndarray:
 
 
 def write(out: Path, frames: Iterable[np.ndarray]) -> None:
-    """An H.264 video that browsers play, put in place whole."""
+    """Write an H.264 video that browsers play; `out` is replaced as a whole."""
     import imageio.v2 as imageio
 
     with tempfile.TemporaryDirectory(prefix="disk-video-") as folder:
@@ -241,12 +240,12 @@ def write(out: Path, frames: Iterable[np.ndarray]) -> None:
 
 
 def has_display() -> bool:
-    """Whether a window can be opened."""
+    """Return True if a window can be opened."""
     return platform.system() != "Linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def watch(job: EvaluationJob, skills: Skills, skill: int) -> None:
-    """Play a skill's first evaluation episode in MuJoCo's viewer, again and again until its window is closed."""
+    """Repeat a skill's first evaluation episode in MuJoCo's viewer until its window is closed."""
     import mujoco.viewer
 
     from disk.show.render import camera_of
@@ -267,13 +266,13 @@ def watch(job: EvaluationJob, skills: Skills, skill: int) -> None:
 
 
 def play_run(config: Config, run: Path, skill: int, condition: str | None, out: Path | None) -> str:
-    """Show a skill of a run in the viewer, or in a file where there is no screen; says which."""
+    """Show a skill of a run in the viewer, or write a video if there is no screen; return a line that says which."""
     from disk.skills import load
 
     skills = load(run)
     if not 0 <= skill < len(skills):
         raise ArtefactError(f"{run}: has no skill {skill}; its skills are 0 to {len(skills) - 1}")
-    method = run.resolve().parent.name  # or, of skills that were published, `pretrained`
+    method = run.resolve().parent.name  # `pretrained` for published skills
     job = config.evaluation_job(skills.meta["env"], condition, method if method in config.methods else None)
     name = f"skill{skill:02d}"
     shown = f"{name}, number {skill + 1} of {len(skills)}"
@@ -282,7 +281,7 @@ def play_run(config: Config, run: Path, skill: int, condition: str | None, out: 
         try:
             watch(job, skills, skill)
             return f"{shown}: shown in the viewer"
-        except RuntimeError as error:  # a display that nothing can be drawn on, as over a bare ssh -X
+        except RuntimeError as error:  # a display without OpenGL, as over a bare ssh -X
             log.warning("the viewer cannot be opened (%s); writing a file", error)
     out = out or run / "play" / f"{name}{f'.{condition}' if condition else ''}.mp4"
     render_skill(job, skills, skill, out, label=f"{method}, {run.name}")

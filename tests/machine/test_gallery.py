@@ -20,6 +20,7 @@ from disk.config import EvaluationJob, MeasureJob
 from disk.errors import ArtefactError
 from disk.evaluation.run import measure
 from disk.evaluation.tables import save_rollouts
+from disk.figures.style import method_colour
 from disk.show.gallery import MOST_POINTS, build, build_from_results
 from disk.show.video import write
 
@@ -181,6 +182,96 @@ def test_cards_are_filtered_and_sorted(gallery: Any) -> None:
     gallery.find_element("css selector", "#seeds input[value='1']").click()
     assert cards(gallery) == []
     assert gallery.find_element("id", "empty").is_displayed()
+
+
+def bars(driver: Any) -> dict[str, float]:
+    """Lengths of the bars of `distance`, by card."""
+    lengths = driver.execute_script(
+        """return [...document.querySelectorAll(".card")].map(card => {
+          const term = [...card.querySelectorAll("dt")].find(dt => dt.textContent === "distance");
+          return [card.dataset.id, parseFloat(term.nextSibling.style.getPropertyValue("--share"))];
+        })"""
+    )
+    return dict(lengths)
+
+
+def solo(driver: Any, name: str) -> None:
+    (button,) = [each for each in driver.find_elements("css selector", ".solo") if each.text == name]
+    button.click()
+
+
+@pytest.mark.needs("chromium")
+def test_a_click_on_a_method_shows_it_alone_and_another_shows_all(gallery: Any) -> None:
+    whole = bars(gallery)
+    assert max(whole.values()) == 100
+    widths = "return [...document.querySelectorAll('.bar')].map(bar => Math.round(bar.getBoundingClientRect().width))"
+    assert len(set(gallery.execute_script(widths))) == 1, "a full bar is as long on every card"
+    solo(gallery, "DIAYN")
+    assert {method for method, _, _ in cards(gallery)} == {"diayn"}
+    assert bars(gallery) == {card: whole[card] for card in bars(gallery)}, "the scale of bars depends on what is shown"
+    solo(gallery, "DISk")
+    assert {method for method, _, _ in cards(gallery)} == {"disk"}
+    pressed = gallery.find_elements("css selector", ".solo[aria-pressed='true']")
+    assert [button.text for button in pressed] == ["DISk"]
+    solo(gallery, "DISk")
+    assert len(cards(gallery)) == 9
+    gallery.find_element("css selector", "#methods input[value='disk']").click()  # the second control hides
+    assert {method for method, _, _ in cards(gallery)} == {"diayn", EVIL}
+    choose(gallery, "view", "pair")
+    assert bars(gallery) == {card: whole[card] for card in bars(gallery)}
+
+
+@pytest.mark.needs("chromium")
+def test_the_address_keeps_the_state(gallery: Any) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    assert "#" not in gallery.current_url
+    solo(gallery, "DISk")
+    gallery.find_element("css selector", "#seeds input[value='0']").click()
+    choose(gallery, "sort", "spread")
+    gallery.find_element("id", "direction").click()
+    choose(gallery, "colours", "skill")
+    gallery.find_element("css selector", ".pick").send_keys(Keys.ENTER)
+    chosen, address = cards(gallery), gallery.current_url
+    assert {(method, seed) for method, seed, _ in chosen} == {("disk", "1")}
+    gallery.get("about:blank")
+    gallery.get(address)
+    assert (cards(gallery), gallery.current_url) == (chosen, address)
+    assert gallery.find_element("id", "colours").get_attribute("value") == "skill"
+    assert gallery.find_element("css selector", ".pick").get_attribute("aria-pressed") == "true"
+
+    ActionChains(gallery).send_keys(Keys.ESCAPE).perform()
+    choose(gallery, "view", "pair")
+    choose(gallery, "left", "3")
+    headings = [heading.text for heading in gallery.find_elements("css selector", ".panel h2")]
+    address = gallery.current_url
+    gallery.get("about:blank")
+    gallery.get(address)
+    assert [heading.text for heading in gallery.find_elements("css selector", ".panel h2")] == headings
+    assert headings[0] == f"{EVIL}, seed 0"
+    # A link into a page of other runs, or one that was cut: what is unknown is ignored.
+    gallery.execute_script("location.hash = '#methods=&methods=nobody&sort=nothing&left=x&pinned=x'")
+    gallery.refresh()
+    assert cards(gallery) == []
+    gallery.execute_script("location.hash = ''")
+    gallery.refresh()
+    assert len(cards(gallery)) == 9
+
+
+@pytest.mark.needs("chromium")
+def test_methods_have_the_colours_of_the_figures(gallery: Any) -> None:
+    from matplotlib.colors import to_hex
+
+    dots = gallery.execute_script(
+        """return [...document.querySelectorAll("#methods .chip")].map(chip => {
+          const colour = getComputedStyle(chip.querySelector(".dot")).backgroundColor;
+          return [chip.dataset.method, colour.match(/\\d+/g).map(Number)];
+        })"""
+    )
+    found = {method: to_hex([channel / 255 for channel in colour]) for method, colour in dots}
+    assert found == {method: method_colour(method) for method in ("disk", "diayn", EVIL)}
+    strokes = {path.get_attribute("stroke") for path in gallery.find_elements("css selector", ".plot path.skill")}
+    assert strokes == set(found.values())
 
 
 @pytest.mark.needs("chromium")

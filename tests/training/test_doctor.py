@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, often, tiny_config
+from conftest import PROJECT, TINY, often, tiny_config
 
 from disk import cli, doctor
-from disk.config import Config
+from disk.config import Config, merge
 from disk.doctor import Report, audit, examine, runs_below
 from disk.evaluation.run import evaluate, measure
 from disk.learning.run import train_run
@@ -160,13 +160,36 @@ def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_
     assert both == ["python", "snakemake"], "each tree has its own preset"
 
 
+def test_skills_are_counted_by_the_preset_that_made_them_or_not_at_all(trained: Path, tmp_path: Path, monkeypatch):
+    """The tree has two skills of the point robot; the project's own presets have eight."""
+    monkeypatch.setattr(doctor, "PROJECT", tmp_path)
+    text = examine(trained).text()
+    assert "point/disk/seed0: 2 skills finished" in text
+    assert "no preset in config/ made these; give --configfile" in text
+    (tmp_path / "config").mkdir()
+    for name, skills in (("eight.yaml", 8), ("two.yaml", 2)):
+        row = {"environments": {"point": {"skills": skills}}}
+        (tmp_path / "config" / name).write_text(json.dumps(merge(merge(TINY, SMALL), row)))
+    tree = Path(shutil.copytree(trained, tmp_path / "elsewhere"))
+    shutil.rmtree(tree / "point/diayn")  # its job says how many skills there are, a chain's jobs do not
+    report = examine(tree)
+    assert "point/disk/seed0: 2 of 2 skills finished" in report.text()
+    assert report.commands == [f"{tree}: everything is finished"]
+    (tree / "point/disk/seed0/metrics.csv").unlink()
+    [line] = examine(tree).commands
+    assert line == f"to continue: python -m disk evaluate {tree}/point/disk/seed0 --configfile config/two.yaml"
+
+
+def test_a_folder_without_runs_says_what_it_holds(tmp_path: Path):
+    assert examine(tmp_path).text() == f"{tmp_path}: no runs here; a run is a folder like results/point/disk/seed0"
+    [line] = examine(PROJECT / "pretrained/ant").commands
+    assert "published skills, not a run" in line
+    assert f"`python -m disk evaluate {PROJECT}/pretrained/ant`" in line
+
+
 def test_the_command_line_fails_for_a_damaged_tree(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     tree = Path(shutil.copytree(trained, tmp_path / "results"))
     preset = tmp_path / "preset.yaml"
-    from conftest import TINY
-
-    from disk.config import merge
-
     preset.write_text(json.dumps(merge(TINY, SMALL)))
     assert cli.main(["doctor", str(tree), "--configfile", str(preset)]) == 0
     path = tree / "point/disk/seed0/skill00/replay.safetensors"

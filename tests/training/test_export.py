@@ -53,7 +53,7 @@ def test_the_card_says_what_one_needs_to_know(
     assert main(["export", str(run), "--format", "onnx"]) == 0
     folder = run / "export/onnx"
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", NAMES["onnx"]]
-    assert "compared, action for action" in capsys.readouterr().out
+    assert "compared with the skills" in capsys.readouterr().out
     text = (folder / "README.md").read_text()
     for part in ("license: mit", "disk/Point-v0", "velocity of the position (qpos [0, 1])", "| method | disk |"):
         assert part in text

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from disk.config import Config, Sac
 from disk.errors import ConfigError
-from disk.learning.build import Parts, joint_parts
+from disk.learning.build import joint_parts
 from disk.learning.loop import updates_after
 from disk.learning.objectives.dads import EPSILON, DadsObjective
+from disk.learning.parts import Parts
 from disk.learning.replay import Batch
 from disk.storage.replay import Columns
 

@@ -15,7 +15,7 @@ LAYERS = [
     {"learning"},
     {"downstream"},
     {"figures", "show", "sharing", "tracking"},
-    {"doctor", "cli", "__main__", "__init__"},
+    {"doctor", "process", "commands", "cli", "__main__", "__init__"},
 ]
 """From the bottom up. A module belongs to the longest of these names that it begins with."""
 MODULES = sorted((PROJECT / "disk").rglob("*.py"))

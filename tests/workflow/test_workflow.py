@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -132,6 +133,30 @@ def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project
     refused = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "nothing has been drawn yet for tiny.yaml" in refused.stderr
+
+
+def test_the_doctor_names_the_command_that_makes_a_lost_or_damaged_file_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from disk import doctor
+
+    monkeypatch.setattr(doctor, "PROJECT", project.path)
+    results, presets = project.path / "results", [project.path / "tiny.yaml"]
+    assert doctor.examine(results, presets).commands == [f"{results}: everything is finished"]
+    run = results / "point/disk/seed0"
+    expected = project.bytes("results/point/disk/seed0/skill01/policy.safetensors")
+    shutil.rmtree(run / "skill01")
+    rollouts = run / "rollouts/nominal.parquet"
+    whole = rollouts.read_bytes()
+    rollouts.write_bytes(whole[:-9])
+    assert project.planned() == Counter(), "Snakemake alone does not notice"
+    [line] = doctor.examine(results, presets).commands
+    said, _, command = line.partition(": ")
+    assert said == "to make missing or damaged files"
+    subprocess.run(shlex.split(f"{sys.executable} -m {command}"), cwd=project.path, check=True, capture_output=True)
+    assert project.bytes("results/point/disk/seed0/skill01/policy.safetensors") == expected
+    assert rollouts.read_bytes() == whole
+    assert doctor.examine(results, presets).commands == [f"{results}: everything is finished"]
 
 
 def test_another_threshold_for_movers_measures_again_and_trains_nothing(project: Project) -> None:

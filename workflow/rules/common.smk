@@ -1,4 +1,4 @@
-"""The configuration, checked before anything is planned, and the functions that rules ask it with."""
+"""The configuration, checked before anything is planned, and the functions through which rules read it."""
 
 import json
 import os
@@ -20,10 +20,10 @@ try:
     CONFIG = disk.config.parse(config)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
-# The same models as a schema: for editors, and for readers who look for one.
+# The schema is generated from the same models, for editors and readers.
 validate(config, Path(workflow.basedir, "workflow/schemas/config.schema.yaml"))
 
-# How jobs run, as opposed to what they compute. No rule's parameter, since a changed parameter retrains.
+# Settings that change how jobs run, not what they compute. A parameter of a rule would retrain when it changes.
 os.environ.update(
     DISK_RUNTIME=json.dumps(
         {
@@ -32,9 +32,8 @@ os.environ.update(
         }
     )
 )
-# `python` in a rule is the one that Snakemake runs under, also where its environment is not activated. SLURM sends
-# SIGTERM to all processes of a job: the shell must outlive its trainer, or SLURM kills that before it has saved.
-# In a container, `python` is the container's.
+# Rules use Snakemake's own Python, even if its environment is not activated; in a container, the container's. SLURM sends
+# SIGTERM to all processes of a job: the shell must outlive its trainer, or SLURM kills the trainer before it has saved.
 OWN_PATH = f'PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; '
 contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 shell.prefix("set -euo pipefail; trap : TERM; " + ("" if contained else OWN_PATH))
@@ -47,7 +46,7 @@ JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
 
 
 def conditions_of(*envs):
-    """Worlds that the skills of these environments, or of all, are evaluated in."""
+    """Return the conditions in which the skills of these environments, or of all, are evaluated."""
     names = (
         name
         for env in envs or CONFIG.environments
@@ -57,12 +56,12 @@ def conditions_of(*envs):
 
 
 def environments():
-    """Environments of all run groups, each once, in the order they are listed."""
+    """Return the environments of all run groups, each once, in the order listed."""
     return disk.figures.catalogue.environments(CONFIG)
 
 
 def check_worlds():
-    """Build every world of the runs once: what its model does not have is refused before anything is planned."""
+    """Build every world of the runs once, so that unknown names in it are refused before anything is planned."""
     import disk.envs
 
     for env in environments():
@@ -77,7 +76,7 @@ def check_worlds():
 
 
 def claim_results():
-    """Refuse results that a Snakemake of another directory is at work on."""
+    """Lock the results; refuse them if a Snakemake of another directory works on them."""
     try:
         return disk.storage.lock.claim(disk.storage.layout.results_root(CONFIG))
     except disk.errors.ArtefactError as error:
@@ -85,7 +84,7 @@ def claim_results():
 
 
 if workflow.is_main_process and not workflow.dryrun:
-    # Locks that the kernel frees when this Snakemake ends. The next one then removes what a killed one left behind.
+    # The kernel frees these locks when this Snakemake ends. If it was killed, the next one removes its remains.
     ALIVE = disk.storage.lock.stay_alive(Path(".snakemake/locks"))
     CLAIM = claim_results()
 if workflow.is_main_process:
@@ -102,12 +101,12 @@ wildcard_constraints:
 
 
 def runs_of(env):
-    """(method, seed) of every run in an environment."""
+    """Return (method, seed) of every run in an environment."""
     return disk.figures.catalogue.runs_of(CONFIG, env)
 
 
 def tables_and_figures():
-    """Tables and figures of every environment in the runs. A list: of a generator Snakemake loses the first item."""
+    """Return all tables and figures of the runs, as a list: Snakemake loses the first item of a generator."""
     tables = []
     for env in environments():
         tables += [f"<results>/{env}/{name}" for name in ENV_TABLES]
@@ -119,7 +118,7 @@ def tables_and_figures():
 
 
 def metrics_of_all_worlds(wildcards=None):
-    """Measures of every run in every environment whose movers are counted."""
+    """Return metrics.csv of every run in every environment that counts movers."""
     counted = [
         env for env in environments() if CONFIG.environment(env).moves is not None
     ]
@@ -131,18 +130,18 @@ def metrics_of_all_worlds(wildcards=None):
 
 
 def of_all_runs(path):
-    """An input function: a file of every run in the environment."""
+    """Return an input function: a file of every run in the environment."""
     return lambda wildcards: _run_files(wildcards, path, CONFIG.methods)
 
 
 def of_learned_runs(path):
-    """The same of those runs in which anything is learned."""
+    """Return an input function: a file of every run in which anything is learned."""
     learned = [name for name, row in CONFIG.methods.items() if row.objective != "none"]
     return lambda wildcards: _run_files(wildcards, path, learned)
 
 
 def of_incremental_runs(path):
-    """The same of those runs whose skills are learned one after another."""
+    """Return an input function: a file of every run whose skills are learned one after another."""
     return lambda wildcards: _run_files(wildcards, path, INCREMENTAL)
 
 
@@ -152,18 +151,18 @@ def _run_files(wildcards, path, methods):
 
 
 def first_rollouts(wildcards):
-    """Rollouts of every run in the environment's first condition."""
+    """Return the rollouts of every run in the environment's first condition."""
     condition = conditions_of(wildcards.env)[0]
     return of_all_runs(f"rollouts/{condition}.parquet")(wildcards)
 
 
 def rollouts_of_run(wildcards):
-    """Rollouts of a run in every condition of its environment."""
+    """Return the rollouts of a run in every condition of its environment."""
     return _rollouts(wildcards, conditions_of(wildcards.env))
 
 
 def rollouts_and_snapshots_of_run(wildcards):
-    """The same, and those of the run's snapshots."""
+    """Return the rollouts of a run and of its snapshots in every condition."""
     w, conditions = wildcards, conditions_of(wildcards.env)
     row = CONFIG.method(w.method)
     taken = CONFIG.environment(w.env).snapshots
@@ -178,10 +177,10 @@ def _rollouts(w, names):
 
 
 def of_earlier_skills(name):
-    """An input function: a file of every skill before this one, in the order they were learned."""
+    """Return an input function: a file of every earlier skill, in the order learned."""
 
     def files(wildcards):
-        # A later skill than the configuration has is refused here, before anything is planned.
+        # Refuses a skill beyond those of the configuration, before anything is planned.
         skill_job(wildcards)
         return _skill_files(wildcards, range(int(wildcards.skill)), name)
 
@@ -189,19 +188,19 @@ def of_earlier_skills(name):
 
 
 def earlier_visits(wildcards):
-    """States of the earlier skills, where the world stands still: elsewhere they are seen anew."""
+    """Return the visited states of earlier skills. In a changing world they are collected again instead."""
     evolving = CONFIG.environment(wildcards.env).evolution
     return [] if evolving else of_earlier_skills("visits.npy")(wildcards)
 
 
 def earlier_replays(wildcards):
-    """Replays of the earlier skills, for methods that reuse them: without, the edges are missing."""
+    """Return the replays of earlier skills, for methods that reuse them."""
     reuse = CONFIG.method(wildcards.method).reuse_replay
     return of_earlier_skills("replay.safetensors")(wildcards) if reuse else []
 
 
 def of_all_skills(name):
-    """An input function: a file of every skill of a run."""
+    """Return an input function: a file of every skill of a run."""
 
     def files(wildcards):
         return _skill_files(
@@ -212,7 +211,7 @@ def of_all_skills(name):
 
 
 def _skill_files(wildcards, skills, name):
-    """Of a fork, the skills before it are another run's."""
+    """Return a file of some skills. The early skills of a fork belong to another run."""
     w = wildcards
     return [
         f"<results>/{w.env}/{CONFIG.owner_of(w.method, skill)}/seed{w.seed}/skill{skill:02d}/{name}"
@@ -221,7 +220,7 @@ def _skill_files(wildcards, skills, name):
 
 
 def skill_job(wildcards):
-    """What a skill depends on besides its inputs, and nothing else: Snakemake compares it between runs."""
+    """Return all settings that change a skill, and no others: Snakemake compares them between runs."""
     w = wildcards
     try:
         return CONFIG.skill_job(w.env, w.method, int(w.seed), int(w.skill)).canonical()
@@ -230,7 +229,7 @@ def skill_job(wildcards):
 
 
 def joint_job(wildcards):
-    """What a run whose skills are made together depends on."""
+    """Return all settings that change a run whose skills are learned together."""
     w = wildcards
     try:
         return CONFIG.joint_job(w.env, w.method, int(w.seed)).canonical()
@@ -239,14 +238,14 @@ def joint_job(wildcards):
 
 
 def evaluation_job(wildcards):
-    """What rollouts depend on besides the skills; without a condition, in the environment's first."""
+    """Return all settings that change rollouts. Without a condition, the environment's first one counts."""
     w = wildcards
     job = CONFIG.evaluation_job(w.env, w.get("condition"), w.get("method"))
     return job.canonical()
 
 
 def evaluation_jobs(wildcards):
-    """The same for every condition of the environment."""
+    """Return the settings of rollouts for every condition of the environment."""
     env, method = wildcards.env, wildcards.get("method")
     jobs = {
         name: CONFIG.evaluation_job(env, name, method).model_dump(mode="json")
@@ -256,12 +255,12 @@ def evaluation_jobs(wildcards):
 
 
 def measure_job(wildcards):
-    """What measures depend on besides the rollouts."""
+    """Return all settings that change the measures of given rollouts."""
     return CONFIG.measure_job(wildcards.env).canonical()
 
 
 def usable_job(wildcards):
-    """At which moments the skills of a run are counted, and in which worlds."""
+    """Return the steps at which usable skills are counted, and their worlds."""
     try:
         return CONFIG.usable_job(wildcards.env, wildcards.method).canonical()
     except ValueError as error:
@@ -269,5 +268,5 @@ def usable_job(wildcards):
 
 
 def environment_row(wildcards):
-    """A row of envs.yaml."""
+    """Return a row of envs.yaml."""
     return CONFIG.environment(wildcards.env).canonical()

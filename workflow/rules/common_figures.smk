@@ -1,36 +1,36 @@
-"""What figures, videos and galleries are drawn from. Which figures there are is said in disk/figures/catalogue.py."""
+"""Inputs of figures, videos and galleries. disk/figures/catalogue.py lists the figures themselves."""
 
 
 def all_figures():
-    """Figures of every environment in the runs."""
+    """Return the figures of every environment in the runs."""
     names = (disk.figures.catalogue.figures_of(CONFIG, env) for env in environments())
     return [f"<results>/{name}" for own in names for name in own]
 
 
 def runs_label(wildcards):
-    """Methods, seeds and steps behind a figure, for its caption in the report."""
+    """Return methods, seeds and steps for a caption in the report."""
     return disk.figures.catalogue.runs_text(CONFIG, wildcards.env)
 
 
 def run_label(wildcards):
-    """The same of one method."""
+    """Return the same text for one method."""
     return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, wildcards.method)
 
 
 def variants_label(wildcards):
-    """The same of DISk and its variants."""
+    """Return the same text for DISk and its variants."""
     variants = disk.figures.catalogue.variants_of(CONFIG, wildcards.env)
     return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, *variants)
 
 
 def legs_label(wildcards):
-    """The same of the methods that are compared under every condition."""
+    """Return the same text for the methods of legs.svg."""
     chosen = disk.figures.catalogue.beside_each_other(CONFIG, wildcards.env)
     return disk.figures.catalogue.runs_text(CONFIG, wildcards.env, *chosen)
 
 
 def all_rollouts(wildcards):
-    """Rollouts of every run in every condition of the environment."""
+    """Return the rollouts of every run in every condition of the environment."""
     files = [
         of_all_runs(f"rollouts/{condition}.parquet")(wildcards)
         for condition in conditions_of(wildcards.env)
@@ -39,12 +39,12 @@ def all_rollouts(wildcards):
 
 
 def first_rollout_of_run(wildcards):
-    """Rollouts of a run in its environment's first condition."""
+    """Return the rollouts of a run in its environment's first condition."""
     return _rollouts(wildcards, conditions_of(wildcards.env)[:1])
 
 
 def variants_metrics(wildcards):
-    """Measures of DISk and its variants."""
+    """Return metrics.csv of DISk and its variants."""
     found = disk.figures.catalogue.variants_of(CONFIG, wildcards.env)
     if not found:
         raise WorkflowError(
@@ -54,7 +54,7 @@ def variants_metrics(wildcards):
 
 
 def legs_rollouts(wildcards):
-    """Rollouts of two methods, one seed each, in every condition: at the end, and of the last snapshot."""
+    """Return the rollouts of two methods, one seed each, in every condition: at the end and at the last snapshot."""
     env, row = wildcards.env, CONFIG.environment(wildcards.env)
     chosen = disk.figures.catalogue.beside_each_other(CONFIG, env)
     if not chosen:
@@ -72,14 +72,14 @@ def legs_rollouts(wildcards):
 
 
 def steps_of_skills(wildcards):
-    """Steps that each skill of a chain is trained for, at most."""
+    """Return the most steps for which each skill of a chain is trained."""
     env, method = wildcards.env, wildcards.method
     count = range(CONFIG.skills_of(env, method))
     return json.dumps([CONFIG.steps_of(env, method, skill) for skill in count])
 
 
 def stats_of_runs(wildcards):
-    """stats.json of every training of an environment's runs."""
+    """Return stats.json of every training in an environment."""
     files, skills = [], range(CONFIG.environment(wildcards.env).skills)
     for method, seed in runs_of(wildcards.env):
         run = f"<results>/{wildcards.env}/{method}/seed{seed}"
@@ -95,22 +95,23 @@ def stats_of_runs(wildcards):
 
 
 def first_condition(wildcards):
-    """The condition that a run's pictures are of, unless another is asked for."""
+    """Return the condition that pictures show by default."""
     return conditions_of(wildcards.env)[0]
 
 
 def existing_videos(wildcards):
-    """Videos of an environment's runs that there are, with their times.
+    """Return the existing videos of an environment's runs, with their times.
 
-    A parameter, no input: a gallery is made again when there are others, but never makes one, which needs OpenGL.
+    This is a parameter, not an input: new videos renew the gallery, but the gallery never renders any, since that needs
+    OpenGL.
     """
-    root = Path(config.get("pathvars", {}).get("results", "results"), wildcards.env)
+    root = disk.storage.layout.results_root(CONFIG) / wildcards.env
     videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
     return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
 
 
 def live_rollouts(wildcards):
-    """Rollouts, in the first condition, of the first seed of each method in which something is learned, or of any."""
+    """Return the first seed's rollouts of each method that learns, or of the first run if none does."""
     env, condition = wildcards.env, conditions_of(wildcards.env)[0]
     first = disk.figures.catalogue.first_runs(CONFIG, env) or dict(runs_of(env)[:1])
     return [
@@ -120,7 +121,7 @@ def live_rollouts(wildcards):
 
 
 def physics_for_browsers():
-    """The version that pages carry, or that there is none: pages are made again when that changes."""
+    """Return the version of MuJoCo for browsers, or none. Pages are renewed when it changes."""
     from disk.show import physics
 
     return physics.VERSION if physics.available() else "none"

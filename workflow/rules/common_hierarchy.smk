@@ -1,10 +1,10 @@
-"""Skills at work: controllers over the skills of runs."""
+"""The downstream task: controllers over the skills of runs."""
 
 
 def hierarchies_of(env):
-    """(method, seed, hierarchy seed) of every controller in an environment.
+    """Return (method, seed, hierarchy seed) of every controller in an environment.
 
-    Those of run groups that ask for them; where none does, of all its runs, for whoever asks by path.
+    If no run group asks for controllers, all its runs count, so that a target can still be given by path.
     """
     groups = [g for g in CONFIG.runs if env in g.envs and g.hierarchy]
     runs = [
@@ -13,7 +13,7 @@ def hierarchies_of(env):
         for method in group.methods
         for seed in CONFIG.seeds_of(group)
     ] or runs_of(env)
-    # A controller without skills has no run of skills: its seeds are the controllers' own.
+    # A controller without skills belongs to no run, so only its own seeds count.
     flat = [(disk.config.FLAT, 0)] if CONFIG.hierarchy.flat else []
     return [
         (m, s, h) for m, s in dict.fromkeys(runs + flat) for h in CONFIG.hierarchy.seeds
@@ -21,13 +21,13 @@ def hierarchies_of(env):
 
 
 def worlds_at_work():
-    """Environments whose skills are put to work, in the order they are listed."""
+    """Return the environments with controllers, in the order listed."""
     groups = [group for group in CONFIG.runs if group.hierarchy]
     return list(dict.fromkeys(env for group in groups for env in group.envs))
 
 
 def curves_of(*envs):
-    """An input function: the curves of every controller in these environments, or in the one that is asked for."""
+    """Return an input function: the curves of every controller in these environments, or in the wildcard's."""
     return lambda wildcards: [
         f"<results>/{env}/{method}/seed{seed}/hierarchy/seed{h}.csv"
         for env in envs or [wildcards.env]
@@ -36,7 +36,7 @@ def curves_of(*envs):
 
 
 def downstream_files():
-    """Tables and figures of skills at work; a figure with all worlds where there are several."""
+    """Return tables and figures of all controllers, and a common figure if there are several environments."""
     worlds = worlds_at_work()
     files = [
         f"<results>/{env}/downstream.{form}"
@@ -47,7 +47,7 @@ def downstream_files():
 
 
 def hierarchy_job(wildcards):
-    """What a controller depends on besides its skills."""
+    """Return all settings that change a controller over given skills."""
     w = wildcards
     method = w.get("method", disk.config.FLAT)
     try:
@@ -58,7 +58,7 @@ def hierarchy_job(wildcards):
 
 
 def hierarchies_label(wildcards):
-    """Methods and controllers behind a figure, for its caption in the report."""
+    """Return methods and numbers of controllers for a caption in the report."""
     env = wildcards.get("env")
     found = [
         method

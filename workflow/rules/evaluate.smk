@@ -1,8 +1,8 @@
-# The scripts are called through `shell:`. As a `script:`, a file that a git checkout merely touches would run again.
+# Scripts are called through `shell:`. A `script:` would run again whenever a git checkout touches its file.
 
 
 rule rollout:
-    """Trajectories of a run's skills under their deterministic actions."""
+    """Roll out a run's skills with deterministic actions."""
     input:
         "<results>/{env}/{method}/seed{seed}/skills.safetensors",
     output:
@@ -17,7 +17,7 @@ rule rollout:
 
 
 rule rollout_snapshot:
-    """The same of skills as they were at a step of their training together; stats.json lists the snapshots."""
+    """Roll out a snapshot of skills that are learned together; stats.json lists the snapshots."""
     input:
         "<results>/{env}/{method}/seed{seed}/stats.json",
     output:
@@ -36,7 +36,7 @@ rule rollout_snapshot:
 
 
 rule measure:
-    """Every measure of every skill of a run, in every condition, and of its snapshots."""
+    """Measure every skill of a run, and of its snapshots, in every condition."""
     input:
         rollouts_and_snapshots_of_run,
     output:
@@ -50,7 +50,7 @@ rule measure:
 
 
 rule tabulate:
-    """An environment's tables over all its runs: one row a skill, and means with intervals over seeds."""
+    """Tabulate all runs of an environment: one row for each skill, and means with intervals over seeds."""
     input:
         of_all_runs("metrics.csv"),
     output:
@@ -63,7 +63,7 @@ rule tabulate:
 
 
 rule statistics:
-    """Interquartile means over all worlds and seeds, and performance profiles."""
+    """Compute interquartile means and performance profiles over all worlds and seeds."""
     input:
         metrics_of_all_worlds,
     output:
@@ -83,7 +83,7 @@ rule statistics:
 
 
 rule list_runs:
-    """What made each run: steps, time, commit and code."""
+    """List steps, time, commit and code of each run."""
     input:
         stats_of_runs,
     output:
@@ -102,7 +102,7 @@ rule list_runs:
 
 
 rule measure_after_training:
-    """How far each skill went right after its training, in every condition, from the file its training wrote."""
+    """Measure each skill of a chain right after its training, in every condition."""
     input:
         policies=of_all_skills("policy.safetensors"),
         stats=of_all_skills("stats.json"),
@@ -120,7 +120,7 @@ rule measure_after_training:
 
 
 rule measure_usable:
-    """How many skills of a run could be used at each moment of its training, in the world of that moment."""
+    """Count the usable skills of a run over its training, each time in the world of that step."""
     input:
         "<results>/{env}/{method}/seed{seed}/skills.safetensors",
     output:
@@ -135,7 +135,7 @@ rule measure_usable:
 
 
 rule track:
-    """Fill MLflow from what has been computed; an unreachable store is reported, and stops nothing."""
+    """Log all results to MLflow. An unreachable store is reported and stops nothing."""
     input:
         tables_and_figures(),
         downstream_files(),

@@ -1,11 +1,11 @@
 rule figures:
-    """All figures that the configuration's runs allow."""
+    """Draw all figures of the configuration."""
     input:
         all_figures(),
 
 
 rule trajectories:
-    """Paths of all methods' skills side by side, one seed each."""
+    """Draw the paths of all methods' skills side by side, one seed each."""
     input:
         first_rollouts,
     output:
@@ -26,7 +26,7 @@ rule trajectories:
 
 
 rule hausdorff_bars:
-    """Mean Hausdorff distance of each method, with intervals over seeds and the paper's values."""
+    """Draw the mean Hausdorff distance of each method, with intervals over seeds and the paper's values."""
     input:
         table="<results>/{env}/hausdorff.csv",
         summary="<results>/{env}/summary.csv",
@@ -46,7 +46,7 @@ rule hausdorff_bars:
 
 
 rule worlds:
-    """A world from above at several moments, with a run's skills in it."""
+    """Draw a world at several steps, with a run's skills in it."""
     input:
         rollouts_of_run,
     output:
@@ -69,7 +69,7 @@ rule worlds:
 
 
 rule forgetting:
-    """Every skill in every condition, right after its training and at the end of the run."""
+    """Compare every skill in every condition, right after its training and at the end of the run."""
     input:
         after=of_incremental_runs("after_training.csv"),
         final=of_learned_runs("metrics.csv"),
@@ -92,7 +92,7 @@ rule forgetting:
 
 
 rule usable:
-    """How many skills of each method could be used over training, in the world as it was then."""
+    """Draw the number of usable skills of each method over training."""
     input:
         of_learned_runs("usable.csv"),
     output:
@@ -112,7 +112,7 @@ rule usable:
 
 
 rule consistency:
-    """How much the episodes of a skill differ over time, in every condition, with intervals over seeds."""
+    """Draw how much the episodes of a skill differ over time, in every condition."""
     input:
         all_rollouts,
     output:
@@ -131,7 +131,7 @@ rule consistency:
 
 
 rule order:
-    """The skills of a chain in the order learned, one panel each."""
+    """Draw the skills of a chain in the order learned, one panel each."""
     input:
         first_rollout_of_run,
     output:
@@ -158,7 +158,7 @@ rule order:
 
 
 rule ablations:
-    """DISk and its variants, measure by measure, in the environment's first condition."""
+    """Draw DISk and its variants, measure by measure, in the environment's first condition."""
     input:
         variants_metrics,
     output:
@@ -178,7 +178,7 @@ rule ablations:
 
 
 rule legs:
-    """DISk and Off-DADS with each part of the robot dead in turn, at the end and at the last snapshot."""
+    """Draw DISk and Off-DADS in every condition, at the end and at the last snapshot."""
     input:
         legs_rollouts,
     output:
@@ -201,7 +201,7 @@ rule legs:
 
 
 rule curves:
-    """Training curves of all methods, with the terms of their rewards."""
+    """Draw the training curves of all methods, with the terms of their rewards."""
     input:
         of_learned_runs("progress.csv"),
     output:

@@ -1,8 +1,8 @@
-# Skills put to work: controllers that reach goals by choosing which skill runs next, and one that does without skills.
+# The downstream task: controllers that reach goals by choosing skills, and one without skills.
 
 
 rule train_hierarchy:
-    """PPO over the skills of a run."""
+    """Train PPO over the skills of a run."""
     input:
         "<results>/{env}/{method}/seed{seed}/skills.safetensors",
     output:
@@ -27,7 +27,7 @@ rule train_hierarchy:
 
 
 rule train_flat:
-    """Goal-conditioned SAC without skills, on the same observations and rewards."""
+    """Train goal-conditioned SAC without skills, on the same observations and rewards."""
     output:
         curve="<results>/{env}/flat/seed{seed}/hierarchy/seed{hierarchy_seed}.csv",
         weights="<results>/{env}/flat/seed{seed}/hierarchy/seed{hierarchy_seed}.safetensors",
@@ -50,7 +50,7 @@ rule train_flat:
 
 
 rule downstream:
-    """How fast each method's skills become useful, as a table and a figure."""
+    """Tabulate and draw how fast controllers learn to reach goals with each method's skills."""
     input:
         curves_of(),
     output:
@@ -73,7 +73,7 @@ rule downstream:
 
 
 rule downstream_worlds:
-    """The figure with a panel for each world that skills were learned in."""
+    """Draw one figure with a panel for each environment that has controllers."""
     input:
         curves_of(*worlds_at_work()),
     output:

@@ -1,5 +1,5 @@
 rule live:
-    """A page in which skills run in the browser, the first seed of each method; without MuJoCo for browsers it says so."""
+    """Write a page in which skills run in the browser. Without MuJoCo for browsers the page says so."""
     input:
         live_rollouts,
     output:

@@ -1,4 +1,4 @@
-# Training goes through `shell:`, so that editing code retrains nothing by itself (see docs/workflow.md).
+# Training uses `shell:`, so that an edit of the code retrains nothing (docs/workflow.md).
 
 
 rule train_skill:
@@ -33,7 +33,7 @@ rule train_skill:
 
 
 rule bundle_skills:
-    """The skills of a chain as one file, and their training curves as one."""
+    """Join the skills of a chain into one file, and their training curves into another."""
     input:
         policies=of_all_skills("policy.safetensors"),
         progress=of_all_skills("progress.csv"),
@@ -48,10 +48,10 @@ rule bundle_skills:
         "python -m disk bundle {input.policies:q} --out {output.skills:q} --log {log:q}"
 
 
-# Snapshots lie beside the outputs, in snapshots/{step}.safetensors, and are not declared: how many there are depends on
-# the environment. stats.json lists them with their checksums, so what needs a snapshot takes stats.json as its input.
+# Snapshots, snapshots/{step}.safetensors, are not declared, since their number depends on the environment. stats.json lists
+# them with their checksums: a rule that needs a snapshot takes stats.json as its input.
 rule train_joint:
-    """All skills of a run at once."""
+    """Learn all skills of a run together."""
     output:
         skills="<results>/{env}/{method}/seed{seed}/skills.safetensors",
         stats="<results>/{env}/{method}/seed{seed}/stats.json",

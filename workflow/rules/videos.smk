@@ -1,8 +1,8 @@
-# Videos need OpenGL, so they are no part of `rule all`; the gallery is, and shows paths where there are no clips.
+# Videos need OpenGL, so `rule all` leaves them out. It includes the gallery, which shows paths in place of missing clips.
 
 
 rule video:
-    """All skills of a run in one video, and a clip of each, in the environment's first condition."""
+    """Render all skills of a run in one video, and a clip of each, in the environment's first condition."""
     input:
         "<results>/{env}/{method}/seed{seed}/skills.safetensors",
     output:
@@ -19,7 +19,7 @@ rule video:
 
 
 rule video_in_condition:
-    """The same in another condition."""
+    """Render all skills of a run, and a clip of each, in another condition."""
     input:
         "<results>/{env}/{method}/seed{seed}/skills.safetensors",
     output:
@@ -36,7 +36,7 @@ rule video_in_condition:
 
 
 rule gallery:
-    """A page with every skill of an environment: numbers, paths, and the clips that there are."""
+    """Write a page with every skill of an environment: numbers, paths and existing clips."""
     input:
         metrics=of_all_runs("metrics.csv"),
         rollouts=first_rollouts,
@@ -55,7 +55,7 @@ rule gallery:
 
 
 rule videos:
-    """Videos of every run in the configuration."""
+    """Render videos of every run in the configuration."""
     input:
         [
             f"<results>/{env}/{method}/seed{seed}/skills.mp4"
@@ -65,7 +65,7 @@ rule videos:
 
 
 rule galleries:
-    """The gallery of every environment in the runs, and its page in which skills run."""
+    """Write the gallery and the live page of every environment in the runs."""
     input:
         collect(
             "<results>/{env}/gallery/{page}.html",

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from disk.config import EvaluationJob
 from disk.show.gallery import build
+from disk.storage.layout import Run
 
 job, condition, chains, page, *metrics = sys.argv[1:]
-runs = [Path(path).parent for path in metrics]
+runs = [Run.of(Path(path)).path for path in metrics]
 print(build(EvaluationJob.model_validate_json(job), condition, chains.split(), runs, Path(page)))

@@ -1,4 +1,4 @@
-"""report.py REPORT CONFIGFILE...: a report of what there is of a configuration, without computing any of it."""
+"""report.py REPORT CONFIGFILE...: write a report of existing results, without computing any."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ if not found:
     )
 snakemake = [sys.executable, "-m", "snakemake", "--cores", "1"]
 tail = ["--configfile", *presets] if presets else []
-# Which runs were made by other code than today's is judged anew.
+# The tables of runs compare their code with today's, so they are written again.
 tables = [path for path in found if path.endswith("runs.csv")]
 subprocess.run([*snakemake, "--quiet", "all", "--force", *tables, "--allowed-rules", "list_runs", *tail], check=False)
 sys.exit(subprocess.run([*snakemake, *found, "--report", report, *tail], check=False).returncode)

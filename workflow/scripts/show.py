@@ -3,18 +3,18 @@
 import sys
 from pathlib import Path
 
-import pandas as pd
-
 from disk.evaluation.metrics import FEWEST
 from disk.evaluation.run import read_runs
+from disk.evaluation.tables import read_csv
+from disk.storage.layout import METRICS
 
 directory = Path(sys.argv[1])
-summary = pd.read_csv(directory / "summary.csv")
-runs = read_runs(sorted(directory.glob("*/seed*/metrics.csv")))
+summary = read_csv(directory / "summary.csv")
+runs = read_runs(sorted(directory.glob(f"*/seed*/{METRICS}")))
 
 
 def shown(row):
-    """The mean, and behind it the interval or, of fewer than five seeds, each seed's value."""
+    """Return the mean with its interval or, for fewer than five seeds, with each seed's value."""
     if row.seeds >= FEWEST:
         return f"{row.mean:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
     own = [

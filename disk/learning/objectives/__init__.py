@@ -54,7 +54,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Setting:
-    """What an objective is made from, besides its settings."""
+    """The parts of a training that an objective may need."""
 
     job: JointJob
     env: Projected

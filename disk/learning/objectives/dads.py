@@ -70,7 +70,7 @@ class DadsObjective:
         seed: int,
         device: torch.device,
     ) -> None:
-        """σ times `dt` is Δ; `log_prob` says how likely the policy as it is now takes a batch's actions (B,)."""
+        """σ times `dt` is Δ. `log_prob` returns how likely the current policy takes a batch's actions (B,)."""
         from disk.learning.objectives.learned import Learned
         from disk.networks import MLP
 
@@ -87,7 +87,7 @@ class DadsObjective:
     def observe(self, skill: int, sigma: np.ndarray) -> None: ...
 
     def start(self, sample: Callable[[], Batch]) -> None:
-        """Before the policy's first update: the replay holds the seed steps."""
+        """Start the statistics from the seed steps, which are all that the replay holds."""
         if self.config.statistics is None:
             return
         drawn = torch.cat([sample().sigma for _ in range(FIRST_BATCHES)]) * self.unit
@@ -103,7 +103,7 @@ class DadsObjective:
         return {"train/dynamics_loss": loss.detach(), "train/importance_weight": weights.mean()}
 
     def weights(self, batch: Batch) -> Tensor:  # (B,)
-        """How much likelier the actions are now than when they were taken."""
+        """Return how much likelier the actions are now than when they were taken."""
         with torch.no_grad():
             ratio = (self.log_prob(batch) - batch.origin[:, -1]).exp()
             return ratio.clamp(1.0 / self.config.most_weight, self.config.most_weight)
@@ -130,7 +130,7 @@ class DadsObjective:
         )
 
     def _log_likelihood(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Of targets (…, D) under the mixtures (N, …) that broadcast with them; the constant is left out."""
+        """Return the log-likelihood of targets (…, D) under mixtures (N, …) that broadcast, without its constant."""
         count = self.config.components
         logits, means = outputs[..., :count], outputs[..., count:].reshape(len(outputs), count, -1)  # (N, K, D)
         squares = (target.unsqueeze(-2) - means).square().sum(-1)  # (…, N, K)

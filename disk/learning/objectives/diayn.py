@@ -69,7 +69,7 @@ class DiaynObjective:
             return reward, {"reward/mean": reward.mean()}
 
     def certainty(self, batch: Batch) -> float:
-        """Mean probability of the skill that acted."""
+        """Return the mean probability of the skill that acted."""
         with torch.no_grad():
             return float(self._log_probability(batch).exp().mean())
 

@@ -1,4 +1,4 @@
-"""DISk's reward, line by line what Algorithm 1 of the paper does between sampling and updating.
+"""DISk's reward: the lines of Algorithm 1 between sampling a batch and updating the agent.
 
 The M-th skill is paid β·r_d for being far from 𝒯, the projected states of skills 1..M-1, and pays
 α·r_c for being far from BUF, its own most recent projected states. Both distances are those to the
@@ -24,7 +24,7 @@ from disk.learning.replay import Batch
 
 
 def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
-    """Distance of each of the points (B, D) to its k-th nearest of the others (N, D): (B,).
+    """Return the distance (B,) of each of the points (B, D) to its k-th nearest of the others (N, D).
 
     With fewer than k others, the farthest. A point that is among the others counts as its own neighbour.
     """
@@ -82,7 +82,7 @@ class IncrementalObjective:
         self.observed += 1
 
     def start(self, sample: Callable[[], Batch]) -> None:
-        """Where no predecessor has an r_d, β is the inverse of its mean over ten replay batches.
+        """Measure β on ten replay batches where no earlier skill has an r_d.
 
         A balanced first skill's α is measured the same way: the bonus over the mean r_c.
         """
@@ -122,7 +122,7 @@ class IncrementalObjective:
         }
 
     def _combined(self, consistency: Tensor, diversity: Tensor, factor: float, own: int | None) -> Tensor:
-        """The reward of a later skill from r_c and r_d, with the annealing's factor of α."""
+        """Return the reward of a later skill from r_c, r_d and the annealing factor of α."""
         alpha, beta, config = factor * self.alpha, self.beta or 0.0, self.config
         if config.shape == "log":
             floor = config.log_floor or 0.0
@@ -148,35 +148,35 @@ class IncrementalObjective:
         return 1.0 / (self._running / (1.0 - decay**batches)).clamp(min=self.config.mean_floor)
 
     def weights(self) -> tuple[float, float | None]:
-        """α and β as they are now."""
+        """Return the current α and β."""
         if self.past is None or self.config.normaliser != "running" or not self._batches:
             return self.alpha, self.beta
         of_consistency, of_diversity = self._inverse_running(self._batches).tolist()
         return self.alpha * of_consistency, (self.beta or 0.0) * of_diversity
 
     def mean_terms(self) -> list[float]:
-        """Means of α·r_c and β·r_d over all updates under running means, before annealing."""
+        """Return the means of α·r_c and β·r_d over all updates, before annealing."""
         terms: list[float] = (self._terms / max(self._batches, 1)).tolist()
         return terms
 
     def consistency(self, sigma: Tensor) -> Tensor:
-        """r_c, the distance to the skill's own recent states."""
+        """Return r_c, the distance to the skill's own recent states."""
         return kth_distance(sigma, self.recent[: min(self.observed, len(self.recent))], self.config.neighbours)
 
     def diversity(self, sigma: Tensor) -> Tensor:
-        """r_d, the distance to a fresh sample of the earlier skills' states."""
+        """Return r_d, the distance to a fresh sample of the earlier skills' states."""
         assert self.past is not None
         size = (self.config.past_batch,)
         chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
         return kth_distance(sigma, self.past.index_select(0, chosen), self.config.neighbours)
 
     def means(self) -> tuple[float, float]:
-        """Raw means of r_c and r_d over all updates, from which the next skill takes its α and β."""
+        """Return the raw means of r_c and r_d over all updates. The next skill takes its α and β from them."""
         consistency, diversity, _ = (self._sums / max(self._batches, 1)).tolist()
         return consistency, diversity
 
     def paid(self) -> Paid:
-        """What this skill and those before it were paid, on average over all their updates."""
+        """Return what this skill and the skills before it were paid, on average over all updates."""
         _, diversity, annealed = (self._sums / max(self._batches, 1)).tolist()
         bonus = self.bonus if self.past is None else (self.beta or 0.0) * diversity
         own = Paid(-self.alpha * annealed, bonus, self._batches)
@@ -225,7 +225,7 @@ class Paid(NamedTuple):
         return Paid(consistency, (1.0 - share) * self.diversity + share * later.diversity, updates)
 
     def weights(self, floor: float) -> tuple[float, float]:
-        """α and β as the released code has them: inverse means that keep their signs, so that α turns negative."""
+        """Return α and β as the released code computes them: inverse means with their signs, so α is negative."""
         means = self.consistency, self.diversity
         alpha, beta = (math.copysign(1.0 / max(abs(mean), floor), mean) for mean in means)
         return alpha, beta

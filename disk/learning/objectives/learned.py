@@ -1,4 +1,4 @@
-"""A network and the optimiser that trains it, with one state to go on from."""
+"""A network and its optimiser, with one state to save and resume."""
 
 from __future__ import annotations
 

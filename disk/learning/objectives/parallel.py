@@ -50,11 +50,11 @@ class ParallelObjective:
         return reward, {"reward/mean": reward.mean(), "reward/consistency": means[0], "reward/diversity": means[1]}
 
     def buffer(self, skill: int) -> Tensor:
-        """A policy's own most recent states."""
+        """Return a policy's own most recent states."""
         return self.recent[skill, : min(self.observed[skill], self.recent.shape[1])]
 
     def others(self, skill: int) -> Tensor:
-        """𝒯: the most recent states of all other policies."""
+        """Return 𝒯, the most recent states of all other policies."""
         return torch.cat([self.buffer(other) for other in range(len(self.observed)) if other != skill])
 
     def _drawn(self, past: Tensor) -> Tensor:

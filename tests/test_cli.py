@@ -1,0 +1,63 @@
+"""The command line: wrong arguments are one line and write nothing, and suggested commands can be pasted."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import disk
+from disk.cli import main, parser
+from disk.config import PROJECT
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "point", "--seed", "-1"], "--seed: -1: expected a whole number, 0 or more"),
+        (["train", "point", "--seed", "two"], "--seed: two: expected a whole number, 0 or more"),
+        (["train", "point", "--skills", "0"], "--skills: 0: expected a whole number, 1 or more"),
+        (["train", "point", "--threads", "0"], "--threads: 0: expected a whole number, 1 or more"),
+        (["evaluate", "run", "--latent-sets", "0"], "--latent-sets: 0: expected a whole number, 1 or more"),
+    ],
+)
+def test_a_wrong_number_is_refused_in_one_line_before_anything_is_written(
+    words: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--log", "train.log"])
+    assert stopped.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert expected in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"disk {disk.__version__}\n"
+
+
+def test_the_next_command_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    results, preset = tmp_path / "my results", tmp_path / "a preset.yaml"
+    preset.write_text("tracking:\n  enabled: false\n")
+    words = ["train", "point", "random", "--results", str(results), "--configfile", str(preset)]
+    done = subprocess.run(
+        [sys.executable, "-m", "disk", *words], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    _, _, suggested = done.stdout.strip().partition("Next: ")
+    python, module, package, *command = shlex.split(suggested)
+    assert (python, module, package) == ("python", "-m", "disk")
+    arguments = parser().parse_args(command)
+    assert (arguments.run / "skills.safetensors").exists()
+    assert arguments.configfile == [preset]
