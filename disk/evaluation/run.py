@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config import Config, EvaluationJob, MeasureJob
+from disk.config.objectives import objectives
 from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
 from disk.storage.layout import LATENT_SETS, METRICS, RUN_NAME, SKILLS, Run, rollouts_of
@@ -122,15 +123,14 @@ def evaluate_latent_sets(config: Config, run: Path, sets: int, threads: int = 1)
 
     Only runs of methods with a continuum of skills have other latents to draw.
     """
-    from disk.learning.schedules import Prior
     from disk.skills import load
 
     place, skills = Run.of(run.resolve()), load(run)
     objective, size = config.method(place.method).objective, skills.latent.shape[1]
-    is_one_hot = size > 1 and bool(((skills.latent == 0) | (skills.latent == 1)).all())
-    if objective not in ("dads", "metra") or is_one_hot:
+    kind = objectives().get(objective)
+    if kind is None or kind.prior is None:
         raise ArtefactError(f"{run}: has no continuum of skills; --latent-sets is for runs of dads and metra")
-    prior = Prior("cube" if objective == "dads" else "sphere", size)
+    prior = kind.prior(config.settings_of(place.method), size)
     drawn = [prior.random_set(number, len(skills)) for number in range(sets)]
     job, out = config.evaluation_job(place.env, method=place.method), run / LATENT_SETS
     found = evaluate_latents(job, skills, drawn, config.measure_job(place.env), out, threads)

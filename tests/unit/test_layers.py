@@ -43,7 +43,7 @@ def forbidden(module: str, tree: ast.AST) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("disk") and id(node) not in for_types:
             parent = (node.module or "").removeprefix("disk").removeprefix(".")
-            names += [f"{parent}.{alias.name}".strip(".") for alias in node.names]
+            names += [f"{parent}.{alias.name}".strip(".") for alias in node.names if alias.name != "__version__"]
     room = module.partition(".")[0]
     return [
         name
