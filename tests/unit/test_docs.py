@@ -50,3 +50,18 @@ def test_files_of_the_project_that_a_page_names_exist(page: str):
     )
     missing = sorted({name for name in named if not any((PROJECT / top / name).exists() for top in ("", "disk"))})
     assert not missing, f"{page} names {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_target_stands_where_snakemake_takes_it_for_another_value_of_an_option(page: str):
+    """These options take any number of values: `--configfile a.yaml target` reads the target as a file."""
+    commands = re.findall(r"^.*\bsnakemake .*$", (PROJECT / page).read_text(), re.MULTILINE)
+    for command in commands:
+        words = re.split(r"\s+#|`", command[command.index("snakemake ") :])[0].split()
+        option = None
+        for word in words:
+            option = word if word.startswith("-") else option
+            if option == "--configfile" and word != option:
+                assert word.endswith(".yaml"), command
+            if option == "--sdm" and word != option:
+                assert word == "apptainer", command
