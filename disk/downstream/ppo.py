@@ -137,8 +137,8 @@ def _resume(model: PPO, callback: TrainingCallback) -> None:
     _set_weights(model, tensors)
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in _below(tensors, "adam").items():
-        index, moment = name.split("/")
-        moments.setdefault(int(index), {})[moment] = value.clone()
+        parameter, moment = name.split("/")
+        moments.setdefault(int(parameter), {})[moment] = value.clone()
     optimizer = model.policy.optimizer
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     envs = callback.envs
