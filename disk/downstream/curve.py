@@ -52,7 +52,7 @@ class Curve:
         self._sum, self._count = state["sum"], state["count"]
 
 
-def seed_of(job: HierarchyJob, stream: Literal["learner", "episode"], *parts: int) -> int:
+def controller_seed(job: HierarchyJob, stream: Literal["learner", "episode"], *parts: int) -> int:
     """Return a seed for a controller, independent of the seeds of its skills' training (disk/seeds.py)."""
     entropy = [100 + STREAMS[stream], job.seed, job.hierarchy_seed, len(parts), *parts]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import Runtime
-from disk.downstream.curve import LIVE, Curve, seed_of
+from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.goals import GoalEnv
 from disk.learning.build import choose_device
 from disk.learning.parts import Parts
@@ -49,7 +49,7 @@ class FlatEnv(GoalEnv):
 
 
 class GoalObjective:
-    """Reward minus the scaled distance to the goal. It also records the curve of the normalised distance."""
+    """The task as an objective: the reward is minus the scaled distance to the goal. It also records the curve."""
 
     def __init__(self, job: HierarchyJob, way: int, live: Path | None = None) -> None:
         assert job.reward_scale is not None
@@ -94,13 +94,13 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
     env = FlatEnv(job.world, job.size, horizon)
     assert env.observation_space.shape is not None
     observations, way = env.observation_space.shape[0], len(env.goal)
-    generator = torch.Generator(device).manual_seed(seed_of(job, "learner"))
+    generator = torch.Generator(device).manual_seed(controller_seed(job, "learner"))
     objective = GoalObjective(job, way, checkpoint.directory / LIVE)
     steps = job.decisions * job.steps
     space = env.action_space
     parts = Parts(
         label=f"{job.env} flat {job.hierarchy_seed}",
-        seed=seed_of(job, "episode"),
+        seed=controller_seed(job, "episode"),
         steps=steps,
         start=0,
         sac=job.sac,

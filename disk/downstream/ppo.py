@@ -23,7 +23,7 @@ from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import ROLLOUT, Runtime
-from disk.downstream.curve import LIVE, Curve, seed_of
+from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.vec_env import SkillVecEnv
 from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.progress import Bar
@@ -112,7 +112,9 @@ def learn_controller(
     """Train a controller, or resume its checkpoint. Return its weights, its curve and the seconds of training."""
     envs = SkillVecEnv(job, skills)
     with _own_generators():
-        model = PPO("MlpPolicy", envs, n_steps=ROLLOUT // envs.num_envs, seed=seed_of(job, "learner"), device="cpu")
+        model = PPO(
+            "MlpPolicy", envs, n_steps=ROLLOUT // envs.num_envs, seed=controller_seed(job, "learner"), device="cpu"
+        )
         callback = TrainingCallback(job, envs, runtime, checkpoint)
         callback.init_callback(model)
         _resume(model, callback)
@@ -137,8 +139,8 @@ def _resume(model: PPO, callback: TrainingCallback) -> None:
     _set_weights(model, tensors)
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in _below(tensors, "adam").items():
-        index, moment = name.split("/")
-        moments.setdefault(int(index), {})[moment] = value.clone()
+        parameter, moment = name.split("/")
+        moments.setdefault(int(parameter), {})[moment] = value.clone()
     optimizer = model.policy.optimizer
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     envs = callback.envs

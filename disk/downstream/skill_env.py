@@ -77,7 +77,7 @@ class SkillEnv(gymnasium.Env[np.ndarray, np.integer[Any]]):
         self.metadata, self.render_mode = env.metadata, env.render_mode
         self.observation_space = env.observation_space
         self.action_space = Discrete(len(skills))
-        self._seen_size = check(self.env, skills)
+        self._seen_size = check_fit(self.env, skills)
         self._performers = Performers(skills)
         self._seen = np.zeros((1, skills.observation_size))
 
@@ -113,7 +113,7 @@ def with_position(env: gymnasium.Env[Any, Any], skills: Skills) -> gymnasium.Env
     return Projected(env, skills.world) if skills.meta.get("sees_position") and not known else env
 
 
-def check(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
+def check_fit(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
     """Raise if these skills cannot act in an environment. Return how many numbers of its observation they see."""
     space, actions = env.observation_space, env.action_space
     if not isinstance(space, Box) or len(space.shape) != 1 or not isinstance(actions, Box):

@@ -11,14 +11,14 @@ from gymnasium.spaces import Discrete
 from stable_baselines3.common.vec_env import VecEnv
 
 from disk.config.jobs import HierarchyJob
-from disk.downstream.curve import seed_of
+from disk.downstream.curve import controller_seed
 from disk.downstream.goals import GoalEnv
-from disk.downstream.skill_env import Performers, check
+from disk.downstream.skill_env import Performers, check_fit
 from disk.skills import Skills, shown
 
 
 @dataclass
-class Episode:
+class GoalEpisode:
     """The current episode of one environment."""
 
     env: GoalEnv
@@ -33,9 +33,9 @@ class SkillVecEnv(VecEnv):
     def __init__(self, job: HierarchyJob, skills: Skills) -> None:
         horizon = job.episode * job.steps
         count = job.environments or 1
-        self.episodes = [Episode(GoalEnv(job.world, job.size, horizon)) for _ in range(count)]
+        self.episodes = [GoalEpisode(GoalEnv(job.world, job.size, horizon)) for _ in range(count)]
         self.job, self.skills = job, skills
-        self.native = check(self.episodes[0].env, skills)
+        self.native = check_fit(self.episodes[0].env, skills)
         self.performers = Performers(skills)
         self.normalised = np.zeros(count)
         """Σ d_t / d_0 over the steps of the last decision."""
@@ -76,7 +76,7 @@ class SkillVecEnv(VecEnv):
     def _begin(self, index: int, number: int) -> None:
         episode = self.episodes[index]
         episode.number, episode.decisions = number, []
-        obs, info = episode.env.reset(seed=seed_of(self.job, "episode", number * self.num_envs + index))
+        obs, info = episode.env.reset(seed=controller_seed(self.job, "episode", number * self.num_envs + index))
         self._see(index, obs, info)
 
     def _decide(self, indices: Sequence[int], skills: np.ndarray) -> np.ndarray:
