@@ -21,7 +21,7 @@ from conftest import PROJECT, raw_config, tiny_config
 
 from disk import config as configuration
 from disk.errors import ArtefactError, ConfigError
-from disk.figures import trajectories as plots
+from disk.figures.trajectories import trajectories
 from disk.learning.artefacts import read_visits
 from disk.learning.replay import Replay, inherit
 from disk.learning.run import train_run
@@ -201,7 +201,7 @@ def test_figures_escape_names(tmp_path: Path):
     rows = [{"skill": 0, "episode": 0, "step": t, "x": t / 9, "y": 0.0, "vx": 0.0, "vy": 0.0} for t in range(9)]
     named = f"{SCRIPT} & 'x' --><script>alert(2)</script>"
     figure = tmp_path / "figure.svg"
-    plots.trajectories({named: pd.DataFrame(rows)}, figure, title=named, one_dimensional=False, drawn=1)
+    trajectories({named: pd.DataFrame(rows)}, figure, title=named, one_dimensional=False, drawn=1)
     assert "<script" not in figure.read_text().lower()
     import xml.etree.ElementTree
 
