@@ -28,7 +28,7 @@ import torch
 
 import disk
 from disk import config
-from disk.downstream.ppo import Lanes
+from disk.downstream.vec_env import SkillVecEnv
 from disk.learning.run import train_run
 
 STEPS, EPISODE = 10, 100
@@ -55,13 +55,13 @@ def main() -> None:
 
     plain = disk.SkillEnv(ant(), skills, STEPS)
     goals = disk.SkillEnv(disk.GoalEnv("ant"), skills, STEPS)
-    lanes = Lanes(job, skills)
+    together = SkillVecEnv(job, skills)
     bare, episodes = ant(), record(plain, choices)
     contenders: dict[str, Callable[[], None]] = {
         "bare": lambda: replay(bare, episodes),
         "skill_env": lambda: decide(plain, choices),
         "goal_env": lambda: decide(goals, choices),
-        "lanes": lambda: decide_together(lanes, choices),
+        "lanes": lambda: decide_together(together, choices),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(arguments.rounds):
@@ -86,10 +86,10 @@ def decide(env: disk.SkillEnv, choices: np.ndarray) -> None:
         env.step(choice)
 
 
-def decide_together(lanes: Lanes, choices: np.ndarray) -> None:
-    lanes.reset()
-    for start in range(0, len(choices), lanes.num_envs):
-        lanes.step(choices[start : start + lanes.num_envs])
+def decide_together(envs: SkillVecEnv, choices: np.ndarray) -> None:
+    envs.reset()
+    for start in range(0, len(choices), envs.num_envs):
+        envs.step(choices[start : start + envs.num_envs])
 
 
 def record(env: disk.SkillEnv, choices: np.ndarray) -> list[list[np.ndarray]]:

@@ -56,9 +56,9 @@ def evaluate(arguments: Namespace) -> None:
         config = _config(arguments)
         print(evaluate_latent_sets(config, arguments.run, arguments.latent_sets, arguments.threads))
     elif (arguments.run / CARD).exists():
-        from disk.sharing.publish import check
+        from disk.sharing.publish import check_published
 
-        print(check(arguments.run, arguments.threads))
+        print(check_published(arguments.run, arguments.threads))
     else:
         from disk.evaluation.run import evaluate_run
         from disk.figures.trajectories import draw_run

@@ -11,27 +11,27 @@ from disk.config.jobs import HierarchyJob
 from disk.storage.files import save_text
 
 LIVE = "curve.csv"
-"""In a checkpoint: the curve of the training that is under way."""
+"""File of a checkpoint: the curve so far."""
 HEADER = "decision,low_level_step,normalised_distance"
 STREAMS = {"learner": 0, "episode": 1}
 
 
 class Curve:
-    """Rows every so many decisions. These are whole episodes, so a mean over their steps is one over episodes."""
+    """A row every `job.every` decisions. These are whole episodes, so that a row is a mean over episodes."""
 
     def __init__(self, job: HierarchyJob, live: Path | None = None) -> None:
-        """`live`: a file that has the rows so far, for whoever watches."""
+        """`live` is a file to keep up to date with the rows so far."""
         self.every, self.steps, self._live = job.every, job.steps, live
         self.rows: list[tuple[int, float]] = []
         self._sum, self._count = 0.0, 0
 
     def add(self, normalised: float, steps: int = 1) -> None:
-        """Σ d_t / d_0 of some environment steps."""
+        """Add Σ d_t / d_0 over some environment steps."""
         self._sum += normalised
         self._count += steps
 
     def row(self, decision: int) -> bool:
-        """Write a row if it is time for one."""
+        """Add a row if one is due. Return True if so."""
         if decision % self.every or not self._count:
             return False
         self.rows.append((decision, self._sum / self._count))
@@ -52,7 +52,7 @@ class Curve:
         self._sum, self._count = state["sum"], state["count"]
 
 
-def seed_of(job: HierarchyJob, stream: Literal["learner", "episode"], *parts: int) -> int:
-    """A seed of a controller's own: apart from those that the skills were trained with (see disk/seeds.py)."""
+def controller_seed(job: HierarchyJob, stream: Literal["learner", "episode"], *parts: int) -> int:
+    """Return a seed for a controller, independent of the seeds of its skills' training (disk/seeds.py)."""
     entropy = [100 + STREAMS[stream], job.seed, job.hierarchy_seed, len(parts), *parts]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])

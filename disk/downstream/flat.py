@@ -1,8 +1,7 @@
-"""The controller without skills: goal-conditioned SAC on the same observations and rewards.
+"""Train a controller without skills: goal-conditioned SAC on the same observations and rewards.
 
-The training loop of `disk.learning.loop` trains it. Its objective is the task itself: the reward of a transition is
-minus the distance to the goal, computed from the next observation, which holds the way to the goal. It is scaled as
-the reward of a controller over skills is, to -1 at a distance of `size`.
+The loop of `disk.learning.loop` trains it. Its objective is the task: the reward is minus the distance to the goal,
+computed from the next observation. The scale is that of controllers over skills: -1 at a distance of `size`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
 from disk.config.settings import Runtime
-from disk.downstream.curve import LIVE, Curve, seed_of
+from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.goals import GoalEnv
 from disk.learning.build import choose_device
 from disk.learning.parts import Parts
@@ -32,10 +31,10 @@ from disk.storage.replay import Columns
 
 
 class FlatEnv(GoalEnv):
-    """A world with a goal as the training loop takes it; `sigma` is the normalised distance."""
+    """A goal environment with the interface of the training loop. `sigma` is the normalised distance."""
 
     def at(self, step: int) -> None:
-        """It stands still."""
+        """Do nothing: this environment does not change."""
 
     @property
     def action_size(self) -> int:
@@ -50,7 +49,7 @@ class FlatEnv(GoalEnv):
 
 
 class GoalObjective:
-    """Minus the distance to the goal, scaled; and the curve, made from what the loop shows it."""
+    """The task as an objective: the reward is minus the scaled distance to the goal. It also records the curve."""
 
     def __init__(self, job: HierarchyJob, way: int, live: Path | None = None) -> None:
         assert job.reward_scale is not None
@@ -87,7 +86,7 @@ class GoalObjective:
 
 
 def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> tuple[Skills, Curve, float]:
-    """Train it, from a checkpoint if there is one: the policy as a skill of one, its curve and the seconds it took."""
+    """Train the controller, or resume its checkpoint. Return its policy, its curve and the seconds of training."""
     assert job.sac is not None
     assert job.replay_capacity is not None
     device = choose_device(runtime.device)
@@ -95,13 +94,13 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
     env = FlatEnv(job.world, job.size, horizon)
     assert env.observation_space.shape is not None
     observations, way = env.observation_space.shape[0], len(env.goal)
-    generator = torch.Generator(device).manual_seed(seed_of(job, "learner"))
+    generator = torch.Generator(device).manual_seed(controller_seed(job, "learner"))
     objective = GoalObjective(job, way, checkpoint.directory / LIVE)
     steps = job.decisions * job.steps
     space = env.action_space
     parts = Parts(
         label=f"{job.env} flat {job.hierarchy_seed}",
-        seed=seed_of(job, "episode"),
+        seed=controller_seed(job, "episode"),
         steps=steps,
         start=0,
         sac=job.sac,

@@ -1,8 +1,7 @@
-"""Goals: a world in which the agent is to reach a point, the paper's downstream task.
+"""Goal environments: the agent must reach a point, as in the paper's downstream task.
 
-The observation is the world's own and, behind it, the way to the goal, (goal - position) / size. The reward of a
-step is minus the distance to the goal, and an episode ends after its time only: where every step costs, an early
-end would pay.
+The observation is the environment's, followed by the way to the goal, (goal - position) / size. The reward of a step is
+minus the distance to the goal. Episodes end at their time limit only: every step costs, so an early end would pay.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from disk.envs import make
 from disk.errors import ConfigError
 
 HORIZON = 1000
-"""100 decisions of 10 steps."""
+"""Steps of an episode: 100 decisions of 10 steps."""
 
 
 class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A world with a goal.
+    """An environment with a goal.
 
-    `world` is an environment of config/envs.yaml, whose row (`downstream`) says which world its skills are put to work
-    in and how far away goals are, or a `World` of one's own with a `size`. `reset(options={"goal": [3.0, 4.0]})` sets
-    a goal by hand.
+    `world` names an environment of config/envs.yaml. Its row (`downstream`) says in which environment its skills are
+    used and how far away goals are. A `World` object needs a `size`: goals are drawn from [-size, size].
+    `reset(options={"goal": [3.0, 4.0]})` sets the goal.
 
-    `info` has, besides what the world says: `goal`, `distance` to it, and `normalised_distance`, the distance as a
-    share of that at the start.
+    `info` adds `goal`, `distance` and `normalised_distance`, the distance as a share of the first one.
     """
 
     metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]}  # noqa: RUF012
@@ -53,7 +51,7 @@ class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             dtype=np.float64,
         )
         self.native_size = self.env.observation_size
-        """How many of the observation's numbers are the world's own: what skills see."""
+        """Size of the environment's own observation, which skills see."""
         self.goal, self._start = np.zeros(way), 1.0
 
     def reset(
@@ -62,7 +60,7 @@ class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         options = dict(options or {})
         given = options.pop("goal", None)
-        own = int(self.np_random.integers(2**31))  # so that an episode is all in the seed
+        own = int(self.np_random.integers(2**31))  # the seed determines the whole episode
         obs, info = self.env.reset(seed=own, options=options or None)
         drawn = self.np_random.uniform(-self.size, self.size, len(self.goal))
         self.goal = drawn if given is None else np.asarray(given, dtype=np.float64).reshape(self.goal.shape)
@@ -73,8 +71,8 @@ class GoalEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         obs, _, terminated, truncated, info = self.env.step(action)
         if terminated:
             raise ConfigError(
-                f"{self.env.world.id} ended an episode, which pays where every step costs: build it so that it does "
-                "not, as with kwargs {terminate_when_unhealthy: false}"
+                f"{self.env.world.id}: ended an episode early, which pays because every step costs; expected kwargs "
+                "that prevent it, such as {terminate_when_unhealthy: false}"
             )
         seen = self._seen(obs, info)
         return seen, -info["distance"], False, truncated, info
@@ -103,7 +101,7 @@ def _look_up(world: str | World, size: float | None) -> tuple[World, float]:
         known = row.downstream.env or row.downstream.size
         world = config.goals_of(world)[0] if known else row.world()
     if size is None:
-        raise ConfigError(f"{world.id}: a world of one's own needs the size of the square of goals")
+        raise ConfigError(f"{world.id}: a World object needs a `size`, half the side of the square of goals")
     if world.evolution is not None:
-        raise ConfigError(f"{world.id}: goals are set in a world that stands still, and this one changes")
+        raise ConfigError(f"{world.id}: changes over time; goals need an environment that does not")
     return world, size

@@ -1,7 +1,7 @@
-"""Skills at work: training a controller over a run's skills into its files, and an environment's table of them.
+"""Train a controller from a job to its files, and collect the curves of an environment's controllers in a table.
 
-A controller's files lie in the run of its skills: `hierarchy/seed{h}.csv`, the curve, `seed{h}.safetensors`, its
-weights, and `seed{h}.json`, what they were made from. `ppo` learns with skills, `flat` without.
+A controller's files are in the run of its skills: `hierarchy/seed{h}.csv` is the curve, `seed{h}.safetensors` the
+weights, and `seed{h}.json` the job, its hashes and checksums. `ppo` trains with skills, `flat` without.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 
 def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: Runtime) -> None:
-    """Train a controller over the file of `skills`, or without any, into the curve `out` and files beside it."""
+    """Train a controller over a file of skills, or without skills. Write the curve `out` and the files beside it."""
     if (skills is None) == (job.sac is None):
-        raise ArtefactError("a controller needs skills to choose from" if job.sac is None else "a flat one takes none")
+        raise ArtefactError(
+            f"{out}: a controller needs skills to choose from"
+            if job.sac is None
+            else f"{out}: a flat controller takes no skills, got {skills}"
+        )
     writable(out.parent)
     inputs = {} if skills is None else {"skills": checksum(skills)}
     expected = stamp(job.canonical(), inputs)
@@ -54,7 +58,7 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
             "checksums": {path.name: checksum(path) for path in (out, weights)},
             "seconds": round(seconds, 3),
         }
-        save_json(stats, about)  # last: where it is, the others are
+        save_json(stats, about)  # last: if it exists, so do the others
 
 
 def _learn(
@@ -85,7 +89,7 @@ def _finished(stats: Path, expected: str, files: Sequence[Path]) -> bool:
 
 
 def read_curves(paths: Sequence[Path]) -> dict[str, dict[str, list[pd.DataFrame]]]:
-    """World → method → curves, of files whose place in the tree says whose they are."""
+    """Return environment → method → curves. A file's place says which run it belongs to."""
     import pandas as pd
 
     curves: dict[str, dict[str, list[pd.DataFrame]]] = {}
@@ -96,9 +100,9 @@ def read_curves(paths: Sequence[Path]) -> dict[str, dict[str, list[pd.DataFrame]
 
 
 def downstream_table(paths: Sequence[Path], threshold: float) -> pd.DataFrame:
-    """One row a controller: when it first came below the threshold, in decisions, and where it ended.
+    """Return a row per controller: decisions until it is first below the threshold, and its final distance.
 
-    Where it ended is the mean over the last tenth of its curve.
+    The final distance is the mean over the last tenth of the curve.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""Skills as actions: an environment in which one decision is a skill that runs for a while.
+"""Skills as actions: an environment in which one decision lets a skill act for several steps.
 
-`Performers` are the skills' deterministic actions in NumPy: for a single observation torch spends several times
-longer on calling the products than on computing them. Several environments that step at once share its calls.
+`Performers` computes the skills' deterministic actions in NumPy. For a single observation, torch's overhead is several
+times the time of the products. Environments that step together share the calls.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from disk.skills import Skills, must_act_by_modes, shown
 
 
 class Performers:
-    """Skills at work in one or several environments, each in its own: `choose` them, then let them `act`."""
+    """Skills that act in one or several environments: `choose` a skill for each, then let them `act`."""
 
     def __init__(self, skills: Skills) -> None:
         must_act_by_modes(skills, "a controller's choice")
         layers = [(weight.numpy(), bias.numpy()) for weight, bias in skills.actor.mlp.layers]
         weight, bias = layers[-1]
         actions = int(skills.meta["action_size"])
-        # The first half of what the network puts out is the mean, which is all that a deterministic action needs.
+        # The first half of the output is the mean. A deterministic action needs no more.
         layers[-1] = np.ascontiguousarray(weight[:, :, :actions]), np.ascontiguousarray(bias[:, :, :actions])
         self._all, self._which = layers, skills.which.numpy()
         self._latents = skills.latent.numpy()
@@ -37,7 +37,7 @@ class Performers:
         self._latent = self._latents[:0, None]
 
     def choose(self, skills: Sequence[int] | np.ndarray) -> None:
-        """Which skill acts in each environment, until further notice."""
+        """Set the skill that acts in each environment."""
         actors = self._which[skills]
         one = slice(actors[0], actors[0] + 1) if len(actors) == 1 else None  # a view: nothing is copied
         chosen = [(w[actors], b[actors]) if one is None else (w[one], b[one]) for w, b in self._all]
@@ -45,7 +45,7 @@ class Performers:
         self._latent = self._latents[skills][:, None]
 
     def act(self, seen: np.ndarray) -> np.ndarray:
-        """Observations (B, D), one for each environment → actions (B, A) in the environments' own bounds."""
+        """Return actions (B, A) in the environment's bounds for observations (B, D), one per environment."""
         x = seen[:, None].astype(np.float32)
         if self._latent.shape[2]:
             x = np.concatenate((x, self._latent), axis=2)
@@ -64,9 +64,8 @@ class Performers:
 class SkillEnv(gymnasium.Env[np.ndarray, np.integer[Any]]):
     """An environment whose discrete action picks a skill, which then acts for `steps` steps.
 
-    The reward is the sum over these steps. Where the environment ends inside a skill, so does the decision. `info` is
-    that of the last step, and `steps`, how many there were. Skills act deterministically and see the environment's
-    observation; of a `GoalEnv` that is what comes before the goal.
+    The reward is the sum over these steps. The end of an episode also ends the decision. `info` is the last step's,
+    with `steps`, the number of steps taken. Skills act deterministically. In a `GoalEnv` they do not see the goal.
     """
 
     metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]}  # noqa: RUF012
@@ -78,7 +77,7 @@ class SkillEnv(gymnasium.Env[np.ndarray, np.integer[Any]]):
         self.metadata, self.render_mode = env.metadata, env.render_mode
         self.observation_space = env.observation_space
         self.action_space = Discrete(len(skills))
-        self._seen_size = check(self.env, skills)
+        self._seen_size = check_fit(self.env, skills)
         self._performers = Performers(skills)
         self._seen = np.zeros((1, skills.observation_size))
 
@@ -109,13 +108,13 @@ class SkillEnv(gymnasium.Env[np.ndarray, np.integer[Any]]):
 
 
 def with_position(env: gymnasium.Env[Any, Any], skills: Skills) -> gymnasium.Env[Any, Any]:
-    """The environment, with positions in its `info` where the skills see them and it has none itself."""
+    """Wrap an environment that has no positions in its `info`, if the skills need them."""
     known = env.has_wrapper_attr("world") or env.has_wrapper_attr("goal")
     return Projected(env, skills.world) if skills.meta.get("sees_position") and not known else env
 
 
-def check(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
-    """Refuse an environment that these skills cannot act in; how many of its observation's numbers they see."""
+def check_fit(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
+    """Raise if these skills cannot act in an environment. Return how many numbers of its observation they see."""
     space, actions = env.observation_space, env.action_space
     if not isinstance(space, Box) or len(space.shape) != 1 or not isinstance(actions, Box):
         raise ValueError(f"expected an environment with flat observations and actions, not {space} and {actions}")
@@ -127,12 +126,12 @@ def check(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
         wanted -= len(skills.world.position.entries)
     if size != wanted:
         raise ArtefactError(
-            f"these skills were learned in {where}, with observations of size {wanted}, but this environment's have "
-            f"size {size}"
+            f"these skills were learned in {where}, with observations of size {wanted}; this environment has "
+            f"observations of size {size}"
         )
     if actions.shape != (skills.meta["action_size"],):
         raise ArtefactError(
-            f"these skills were learned in {where}, with {skills.meta['action_size']} actions, but this environment "
-            f"has {actions.shape[0]}"
+            f"these skills were learned in {where}, with {skills.meta['action_size']} actions; this environment has "
+            f"{actions.shape[0]}"
         )
     return size

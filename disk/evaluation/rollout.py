@@ -1,9 +1,9 @@
-"""Rollouts: trajectories of skills under their deterministic actions, or sampled ones if their file says so.
+"""Rollouts: trajectories of skills under deterministic actions, or under sampled ones if their file says so.
 
-Everything that is measured or drawn comes from these, and so does 𝒯. Episodes and skills advance
-together, one batched forward pass a step for all of them. Several processes (`disk.evaluation.workers`) may share
-the episodes: each passes the whole batch forward, with nothing in the places of the others' episodes, since
-the last bits of a product depend on its shape. So the numbers are the same however many there are.
+All measures and figures come from rollouts, and so does 𝒯. Episodes of several skills advance together, with one
+batched forward pass per step. Several processes (`disk.evaluation.workers`) may share the episodes. Each passes a full
+batch forward, with zeros for the others' episodes, because the last bits of a product depend on its shape. So the
+numbers do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LANES = 64
-"""Environments that exist at a time."""
+"""Most environments that exist at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Trajectory:
 def rollout(
     skills: Skills, world: World, horizon: int, seeds: Sequence[Sequence[int]], steps: int | Sequence[int] = 0
 ) -> list[list[Trajectory]]:
-    """Run each skill once from each of its seeds (all skills have equally many).
+    """Run each skill once from each of its seeds. All skills have the same number of seeds.
 
-    `steps` are the global steps whose worlds they run in, one for all or one for each skill.
+    `steps` selects the world: one global step for all skills, or one for each.
     """
     episodes = range(len(seeds[0]))
     found = share(skills, world, horizon, seeds, steps)
@@ -56,7 +56,7 @@ def share(
     of: int = 1,
     mine: int = 0,
 ) -> dict[tuple[int, int], Trajectory]:
-    """Every `of`-th of these episodes, beginning with number `mine`, by skill and episode."""
+    """Run every `of`-th of these episodes, from number `mine` on. Return them by skill and episode."""
     episodes = len(seeds[0])
     worlds = [steps] * len(skills) if isinstance(steps, int) else list(steps)
     lanes: list[Projected] = []
@@ -119,9 +119,9 @@ def _together(
 def visits(
     skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
 ) -> tuple[list[np.ndarray], int]:
-    """σ of the first `count` states that each skill visits in the world of a step, and the steps it took.
+    """Return σ of the first `count` states that each skill visits in the world of a step, and the steps this took.
 
-    `seeds` holds for each skill as many as may be needed.
+    `seeds` must hold enough seeds for each skill.
     """
     states: list[list[np.ndarray]] = [[] for _ in skills]
     used = np.zeros(len(skills), dtype=int)
@@ -139,7 +139,7 @@ def visits(
 
 
 def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:
-    """Columns skill, episode, step, x, y, vx, vy; y and vy are 0 where a world has one coordinate."""
+    """Tabulate trajectories: columns skill, episode, step, x, y, vx, vy. In worlds of one coordinate y and vy are 0."""
     import pandas as pd
 
     frames = []

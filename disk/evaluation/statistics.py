@@ -1,9 +1,9 @@
-"""Statistics of several runs in several worlds: interquartile means, their intervals, and performance profiles.
+"""Statistics over runs and worlds: interquartile means, their intervals, and performance profiles.
 
-The definitions are those of rliable (Agarwal et al. 2021): the interquartile mean is the mean of the middle half of all
-runs of all worlds; its interval is a percentile bootstrap that resamples seeds within each world; a performance profile
-is the share of runs whose score exceeds τ. Scores must be comparable between worlds: here they are the share of a run's
-skills that move and can be told apart, `distinct` divided by the number of skills.
+The definitions are those of rliable (Agarwal et al. 2021). The interquartile mean is the mean of the middle half of all
+runs of all worlds. Its interval is a percentile bootstrap that resamples seeds within each world. A performance profile
+is the share of runs whose score exceeds τ. A score must be comparable between worlds. Here it is the share of a run's
+skills that move and can be told apart: `distinct` divided by the number of skills.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ SCORE = "distinct"
 
 
 def interquartile_mean(scores: Sequence[np.ndarray]) -> float:
-    """Mean of the middle half of all scores, given for each world; NaN if there are none."""
+    """Return the mean of the middle half of all scores, which are given by world; NaN if there are none."""
     together = np.concatenate([np.zeros(0), *scores])
     return float(trim_mean(together, 0.25)) if len(together) else np.nan
 
 
 def stratified_interval(scores: Sequence[np.ndarray], confidence: float = 0.95) -> tuple[float, float]:
-    """Ends of the percentile-bootstrap interval of the interquartile mean; seeds are resampled within each world.
+    """Return the ends of the interquartile mean's percentile-bootstrap interval. Seeds are resampled within each world.
 
-    NaN below `FEWEST` runs. The generator is fixed, so that a second evaluation moves no digit.
+    NaN below `FEWEST` runs. The generator is fixed, so a second evaluation gives the same digits.
     """
     if sum(map(len, scores)) < FEWEST:
         return np.nan, np.nan
     random = np.random.default_rng(0)
-    # Sorted, so that the order of the runs moves no digit either.
+    # Sorted, so that the order of the runs changes no digit either.
     drawn = [random.choice(np.sort(own), (RESAMPLES, len(own))) for own in scores if len(own)]
     means = trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -1,8 +1,8 @@
-"""Rollouts by several processes at once.
+"""Rollouts in several processes at once.
 
-Threads are nearly as fast on two cores (`benchmarks/rollouts.py` measures both), but about half of a step is Python,
-of which one thread runs at a time: processes go on gaining where there are more cores. They are forked where that is
-possible, so that a worker starts at once, with everything that is loaded and registered.
+About half of a step is Python code, which runs in one thread at a time. On two cores threads are nearly as fast
+(`benchmarks/rollouts.py` measures both); on more cores only processes keep gaining. They are forked where possible, so
+that a worker starts at once, with all modules loaded and environments registered.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from disk.config import World
+from disk.errors import DiskError
 from disk.evaluation.rollout import Trajectory, rollout, share
 from disk.skills import Skills
 
 _TASK: tuple[Any, ...] = ()
-"""What a worker was started for."""
+"""Arguments of `share` in a worker process."""
 
 
 def rollout_with(
@@ -30,12 +31,12 @@ def rollout_with(
     seeds: Sequence[Sequence[int]],
     steps: int | Sequence[int] = 0,
 ) -> list[list[Trajectory]]:
-    """What `rollout` returns, bit for bit, computed by so many processes."""
+    """Return the result of `rollout`, bit for bit, computed by several processes."""
     episodes = len(seeds[0])
     workers = min(workers, len(skills) * episodes)
     if workers <= 1:
         return rollout(skills, world, horizon, seeds, steps)
-    # Given to the workers as they start, so that a fork inherits it and nothing is copied through a pipe.
+    # Workers get the task at their start: a fork inherits it, and nothing is copied through a pipe.
     task = (skills, world, horizon, [list(own[:episodes]) for own in seeds], steps)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(task,)) as pool:
@@ -43,9 +44,8 @@ def rollout_with(
         try:
             found = {place: path for each in shares for place, path in each.result().items()}
         except BrokenProcessPool:
-            raise RuntimeError(
-                f"one of {workers} rollout processes ended without a word, perhaps killed for want of memory: "
-                "try evaluation.threads: 1"
+            raise DiskError(
+                f"one of {workers} rollout processes was killed, perhaps for lack of memory: try evaluation.threads: 1"
             ) from None
     return [[found[skill, episode] for episode in range(episodes)] for skill in range(len(skills))]
 
@@ -54,7 +54,7 @@ def _begin(task: tuple[Any, ...]) -> None:
     global _TASK  # noqa: PLW0603
     import torch
 
-    torch.set_num_threads(1)  # the pool of threads of the process that forked is not in this one
+    torch.set_num_threads(1)  # a fork does not inherit the pool of threads
     _TASK = task
 
 

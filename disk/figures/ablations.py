@@ -47,7 +47,7 @@ def ablations(runs: Sequence[MeasuredRun], out: Path, *, env: str, condition: st
         figure = Figure(figsize=(9.2, (0.55 + 0.4 * max(1, len(methods))) * rows + 1.1), layout="constrained")
         grid = figure.subplots(rows, 2, squeeze=False, sharey=True)
         world = "" if condition == NOMINAL else f", {condition.replace('_', ' ')}"
-        figure.suptitle(f"{env}: DISk and what becomes of it when a part is changed{world}")
+        figure.suptitle(f"{env}: DISk and its variants{world}")
         for axes, (metric, label) in zip(grid.flat, shown.items(), strict=False):
             chosen = summary[summary["metric"] == metric]
             bars: dict[Any, Any] = {bar.method: bar for bar in chosen.itertuples()}

@@ -19,7 +19,7 @@ from disk.storage.layout import Run
 SPEED = "speed"
 TERMS: dict[str, dict[str, str]] = {
     "reward": {"reward/mean": "mean of the batch"},
-    "what it is made of": {
+    "terms of the reward": {
         "reward/consistency": "$r_c$",
         "reward/diversity": "$r_d$",
         "train/discriminator_accuracy": "discriminator accuracy",

@@ -22,7 +22,7 @@ def usable(table: pd.DataFrame, out: Path, *, env: str) -> None:
     with style():
         figure = Figure(figsize=(8.6, 3.6), layout="constrained")
         grid = figure.subplots(1, len(COUNTED), sharex=True, sharey=True)
-        figure.suptitle(f"{env}: skills that can be used in the world as it is")
+        figure.suptitle(f"{env}: usable skills in the current world")
         for axes, (column, title) in zip(grid, COUNTED.items(), strict=True):
             for method in methods:
                 own = table[table["method"] == method]

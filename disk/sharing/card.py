@@ -17,7 +17,7 @@ from disk.storage.files import load_json
 from disk.storage.layout import METRICS, STATS
 
 if TYPE_CHECKING:
-    from disk.sharing.publish import Measured
+    from disk.sharing.publish import CardMeasures
 
 CARD = "README.md"
 """File name of a card. Model hubs expect this one."""
@@ -37,7 +37,7 @@ action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
 }
 
 
-def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured: Measured | None = None) -> str:
+def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured: CardMeasures | None = None) -> str:
     """Return a card in Markdown with the front matter of model hubs.
 
     `checked` says how the file was checked. `measured` replaces the measures in the run's metrics.csv.

@@ -1,7 +1,7 @@
 """Publish skills as small files with a card of measures, and check published skills against their card.
 
 `publish` rounds a run's skills to 16 bits. It measures the rounded skills with several sets of starts, so that the card
-shows how much chance matters. `check` repeats the measurement and compares it with the card.
+shows how much chance matters. `check_published` repeats the measurement and compares it with the card.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SHOWN = (*SKILL_METRICS, "coverage")
 
 
 @dataclass(frozen=True)
-class Measured:
+class CardMeasures:
     """Measures of skills: an evaluation job per condition, and each metric's values, one per set of starts."""
 
     jobs: Mapping[str, EvaluationJob]
     values: Mapping[str, Mapping[str, list[float]]]
 
     def front_matter(self, env: str) -> dict[str, Any]:
-        """Return `model-index` for model hubs, and `evaluations` for `check`."""
+        """Return `model-index` for model hubs, and `evaluations` for `check_published`."""
         metrics = [
             {"type": metric, "name": f"{metric}, {condition}", "value": _rounded(_mean(values))}
             for condition, own in self.values.items()
@@ -83,7 +83,7 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
     load(run).save(path, half=True)
     skills = load(path)
-    measured = Measured(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
+    measured = CardMeasures(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
     checked = (
         "Weights are rounded to 16 bits; the measures are those of the rounded skills.\n"
         "`python -m disk evaluate` with this folder measures them again. Machines round differently, and robots "
@@ -93,7 +93,7 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     return path
 
 
-def check(folder: Path, threads: int = 1) -> str:
+def check_published(folder: Path, threads: int = 1) -> str:
     """Measure published skills as their card says. Return a table; raise unless the Hausdorff distance agrees.
 
     Means over all sets of starts are compared. Skills that fall end anywhere, so a single set

@@ -1,15 +1,15 @@
 """Checkpoints of a training that may be killed at any moment.
 
-A checkpoint is a directory beside the training's outputs that Snakemake does not know of (it deletes
-the declared outputs of a failed job):
+A checkpoint is a directory beside the training's outputs. Snakemake does not know of it, because Snakemake deletes the
+declared outputs of a failed job.
 
-    lease               locked by the process that trains; names it for whoever comes second
+    lease               locked by the process that trains; holds its name
     state.safetensors   networks, optimisers, generators, counters; written whole
-    replay.bin          raw replay rows, only ever appended to; replay01.bin, … where policies have replays of their own
-    progress.csv        the training curve so far, for whoever wants to watch
+    replay.bin          raw replay rows, only appended to; also replay01.bin, … if each policy has its own replay
+    progress.csv        the training curve so far
 
-It is stamped with a hash of the job and its inputs, and only continued by the very same job. The state holds
-checksums of itself, of the replay's rows and of the other files it speaks of.
+The state is stamped with a hash of the job and its inputs, and only the same job resumes it. It holds checksums of
+itself, of the replay's rows and of the other files it lists.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("disk")
 FORMAT = 4
-"""Of what a training saves. To be raised when that changes: a state of another format is not continued."""
+"""Version of the checkpoint's content. Raise it when that changes: a state of another version is not resumed."""
 
 
 class Checkpoint:
-    """Saves and restores one training. Hold it open for as long as the training runs."""
+    """The checkpoint of one training. It holds the lease until it is closed or removed."""
 
     def __init__(self, directory: Path, stamp: str, replays: int = 1) -> None:
         self.stamp = stamp
@@ -53,13 +53,13 @@ class Checkpoint:
         self._forget()
 
     def _forget(self) -> None:
-        """As before the first save."""
-        self._saved = [0] * len(self._rows)  # rows in each of them that the state speaks of
+        """Reset the counters to those before the first save."""
+        self._saved = [0] * len(self._rows)  # rows of each replay that the state counts
         self._bytes = [0] * len(self._rows)
         self._digests = [hashlib.sha256() for _ in self._rows]
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | str:
-        """State and metadata of the last save, or why there is nothing to go on from."""
+        """Return state and metadata of the last save, or the reason why training starts from step 0."""
         if not all(path.exists() for path in (self._state, *self._rows)):
             self._clear()
             return ""
@@ -76,7 +76,7 @@ class Checkpoint:
         return tensors, meta
 
     def _check(self, meta: Mapping[str, Any]) -> None:
-        """Raise unless this very job has saved all that the state speaks of, and it is as it was."""
+        """Refuse a state of another job, or one whose files are damaged."""
         if meta.get("stamp") != self.stamp:
             raise ArtefactError(f"{self.directory} was made with other settings or other earlier skills")
         self._digests = verify(self.directory, meta)
@@ -85,8 +85,9 @@ class Checkpoint:
         self._saved, self._bytes = meta["rows"], meta["bytes"]
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
+        """Fill the replays with the rows of the last save."""
         for path, saved, replay in zip(self._rows, self._saved, replays, strict=True):
-            os.truncate(path, 4 * replay.columns.width * saved)  # rows that were appended after the last save
+            os.truncate(path, 4 * replay.columns.width * saved)  # drop rows that were appended after the last save
             kept = min(saved, replay.capacity)
             replay.added += saved - kept
             replay.extend(read_rows(path, replay.columns, saved - kept, kept))
@@ -99,7 +100,7 @@ class Checkpoint:
         inherited: Sequence[int],
         files: Mapping[str, str] | None = None,
     ) -> None:
-        """Append the new rows, then put the state that speaks of them, and of other files here, in place."""
+        """Append the new replay rows, then write the state with the checksums of the rows and of other `files` here."""
         sizes, digests = [], []
         for index, (path, replay, before) in enumerate(zip(self._rows, replays, inherited, strict=True)):
             digest = self._digests[index].copy()
@@ -118,22 +119,22 @@ class Checkpoint:
         self._saved, self._bytes, self._digests = own, sizes, digests
 
     def remove(self) -> None:
-        """The training is done and its outputs are in place.
+        """Remove the checkpoint of a finished training.
 
-        In a SLURM job it stays until `clear_finished`: the job can still be killed before Snakemake knows of its end,
-        which then deletes the outputs and starts the job again. With the checkpoint that costs seconds.
+        In a SLURM job it stays until `clear_finished`. The job can still be killed before Snakemake knows of its end.
+        Snakemake then deletes the outputs and starts the job again; with the checkpoint that costs seconds.
         """
         if "SLURM_JOB_ID" in os.environ:
             self.close()
             return
         self._clear()
         self._lease.path.unlink()
-        with suppress(OSError):  # somebody who waited has put a lease of its own there
+        with suppress(OSError):  # a process that waited has put its own lease there
             self._lease.path.parent.rmdir()
         self._lease.release()
 
     def close(self) -> None:
-        """Let go of it, for a process that goes on from here."""
+        """Release the lease, so that another process can resume from here."""
         self._lease.release()
 
     def _clear(self) -> None:
@@ -144,9 +145,9 @@ class Checkpoint:
 
 
 class Pace:
-    """When to save, so that the next save is in place before so many seconds have passed since the last.
+    """Decides when to save, so that at most `seconds` pass between two saves.
 
-    Saves come at the ends of episodes, so the last one in time is that before an episode which might take too long.
+    A save is only possible at the end of an episode. It is due if the next episode might end too late.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -155,9 +156,9 @@ class Pace:
         self._episode = self._saving = 0.0
 
     def due(self) -> bool:
-        """Asked at the end of an episode."""
+        """Return True if a state must be saved now. Call it at the end of each episode."""
         now = time.monotonic()
-        self._episode = max(now - self._ended, 0.9 * self._episode)  # a process that was suspended gets over it
+        self._episode = max(now - self._ended, 0.9 * self._episode)  # forgets a suspension in time
         self._ended = now
         return now + 2.0 * self._episode + self._saving >= self._saved + self.seconds
 
@@ -167,7 +168,7 @@ class Pace:
 
 
 def verify(directory: Path, meta: Mapping[str, Any]) -> list[Any]:
-    """Raise unless all that a state speaks of is there as it was; the hashes of its replays, to be gone on with."""
+    """Refuse a checkpoint whose files do not match its state. Return the running hashes of its replays."""
     if meta.get("format") != FORMAT:
         raise ArtefactError(f"{directory} was saved by another version of this program")
     for name, expected in meta["files"].items():
@@ -192,7 +193,7 @@ def _same(path: Path, found: str, expected: str) -> None:
 
 
 def _digest(path: Path, size: int) -> Any:
-    """The hash of a file's first bytes, to be gone on with."""
+    """Return a running hash of a file's first `size` bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while size > 0 and (part := file.read(min(size, CHUNK))):
@@ -202,13 +203,13 @@ def _digest(path: Path, size: int) -> Any:
 
 
 def clear_finished(outputs: Path) -> None:
-    """Remove a checkpoint that was left beside outputs known to be finished: of a skill, a run or a controller."""
+    """Remove the checkpoint that was left beside the finished outputs of a skill, a run or a controller."""
     directory = checkpoint_beside(outputs)
     stats = outputs / STATS if outputs.is_dir() else outputs.with_suffix(".json")
     for state in (directory / STATE, outputs / CHECKPOINT / STATE):
-        with suppress(OSError):  # there is none, or somebody else is removing it
+        with suppress(OSError):  # there is none, or another process is removing it
             if state.stat().st_mtime_ns > stats.stat().st_mtime_ns:
-                continue  # of a training since
+                continue  # it belongs to a later training
             lease = lock(state.parent / LEASE, create=False)
             if lease is not None:
                 with lease:
@@ -216,5 +217,5 @@ def clear_finished(outputs: Path) -> None:
 
 
 def stamp(job: str, inputs: Mapping[str, str]) -> str:
-    """Identity of a training: its job and the checksums of what it reads."""
+    """Return the identity of a training: a hash of its job and of the checksums of its inputs."""
     return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()

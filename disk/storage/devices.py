@@ -1,8 +1,8 @@
-"""Places on this machine's GPUs: trainings spread over them, so many on each, and more wait.
+"""Places on this machine's GPUs: trainings spread over them, `jobs_per_device` on each, and more wait.
 
-A place is a lock of the kernel's on a file of its own, so a training that is killed leaves none behind. Which GPUs
-there are is said by DISK_DEVICES (for tests), by CUDA_VISIBLE_DEVICES, which a user or SLURM has set, or by the
-driver. A training then sees its own GPU alone. Nothing here needs torch: a process that waits holds no memory of it.
+A place is a locked file, and the kernel frees the lock when its process ends. DISK_DEVICES (for tests),
+CUDA_VISIBLE_DEVICES (set by a user or SLURM) or the driver lists the GPUs. A training sees only its own GPU. Nothing
+here imports torch, so a waiting process needs little memory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ log = logging.getLogger("disk")
 
 
 def devices(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The GPUs that trainings may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    """List the GPUs that trainings may use, by their names in CUDA_VISIBLE_DEVICES."""
     for name in ("DISK_DEVICES", "CUDA_VISIBLE_DEVICES"):
         if name in environment:
             found = [part.strip() for part in environment[name].split(",") if part.strip()]
             return [] if found[:1] == ["-1"] else found
     if "SLURM_JOB_ID" in environment:
-        return []  # a job that asked for none, perhaps on a node that has some
+        return []  # the job asked for none; the node's GPUs, if any, are other jobs'
     try:
         asked = subprocess.run(
             ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],  # noqa: S607  wherever it is installed
@@ -45,16 +45,16 @@ def devices(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def places(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the locks are: one directory for a user and machine, or for an allocation, whose GPUs are its own."""
+    """Return the directory of the locks: one per user and machine, or one per SLURM job, which has its own GPUs."""
     job = f"-job{environment['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in environment else ""
     return Path(tempfile.gettempdir(), f"disk-gpus-{os.getuid()}{job}")
 
 
 @contextmanager
 def place(device: str, jobs_per_device: int, poll_seconds: float = 1.0) -> Iterator[None]:
-    """Hold a place on a GPU, if `device` (as in the configuration) means any GPU, and let CUDA see that one alone.
+    """Hold a place on a GPU if `device` (as in the configuration) is `auto` or `cuda`. CUDA then sees only that GPU.
 
-    `auto` without a GPU is the CPU; a device that is named, `cpu` or `cuda:1`, is the user's choice and needs no place.
+    `auto` without a GPU means the CPU. A named device, `cpu` or `cuda:1`, is the user's choice and needs no place.
     """
     if device not in ("auto", "cuda"):
         yield
@@ -64,7 +64,7 @@ def place(device: str, jobs_per_device: int, poll_seconds: float = 1.0) -> Itera
         if device == "cuda":
             raise ConfigError("runtime.device: 'cuda', but this machine has no GPU, or this job asked SLURM for none")
         if "SLURM_JOB_ID" in os.environ:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the node may have some, which are other jobs'
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the node's GPUs, if any, are other jobs'
         yield
         return
     name, file = _take(found, jobs_per_device, places(), poll_seconds)
@@ -77,7 +77,7 @@ def place(device: str, jobs_per_device: int, poll_seconds: float = 1.0) -> Itera
 
 
 def _take(found: list[str], jobs_per_device: int, folder: Path, poll_seconds: float) -> tuple[str, TextIO]:
-    """The first free place, in an order that fills all GPUs alike."""
+    """Wait for a free place and lock it. GPUs fill evenly."""
     folder.mkdir(mode=0o700, exist_ok=True)
     waiting = False
     while True:

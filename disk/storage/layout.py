@@ -4,7 +4,7 @@
   skill{NN}/                            a skill of a chain: SKILL_FILES
   skill{NN}.checkpoint/                 its training; `checkpoint/` where all skills are learned together
   skills.safetensors  progress.csv      all skills of the run, and their curves
-  snapshots/{step}.safetensors          skills of a joint method on the way
+  snapshots/{step}.safetensors          skills of a joint method during training
   rollouts/{condition}.parquet          trajectories, from which everything else is measured and drawn
   metrics.csv  after_training.csv  usable.csv
   hierarchy/seed{h}.csv                 a controller over the run's skills
@@ -64,7 +64,7 @@ class Run:
 
 
 def results_root(config: Config) -> Path:
-    """Return where a configuration writes its results."""
+    """Return the folder that a configuration writes its results to."""
     return Path(config.pathvars.get("results", "results"))
 
 
@@ -74,11 +74,12 @@ def checkpoint_beside(outputs: Path) -> Path:
 
 
 def snapshot_name(step: int) -> str:
-    """Return where, below its run, a joint method keeps its skills as they were after so many steps."""
+    """Return the path, below its run, of a joint method's skills after `step` steps."""
     return f"snapshots/{step}.safetensors"
 
 
 def rollouts_of(run: Path, condition: str) -> Path:
+    """Return the file of a run's rollouts in a condition."""
     return run / "rollouts" / f"{condition}.parquet"
 
 

@@ -21,6 +21,7 @@ from typing import TextIO
 
 from disk.errors import ArtefactError
 from disk.storage.files import writing
+from disk.storage.layout import LEASE
 
 log = logging.getLogger("disk")
 ALIVE = "DISK_CONTROLLER"
@@ -70,7 +71,7 @@ class Lease:
     """
 
     def __init__(self, directory: Path, poll_seconds: float = 2.0) -> None:
-        self.path = directory / "lease"
+        self.path = directory / LEASE
         with writing(self.path):
             self._file = self._wait(directory, poll_seconds)
             sign(self._file, f"process {os.getpid()} on {socket.gethostname()}\n")

@@ -1,4 +1,4 @@
-"""Which code made an artefact."""
+"""The version of the code that made an artefact: a hash of its syntax trees, and the git commit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LEARNING = (
 )
 """Folders and files, below the package, that decide what a skill learns."""
 DOWNSTREAM = (*LEARNING, "downstream")
-"""Those that decide what a controller learns."""
+"""Folders and files that decide what a controller learns."""
 
 
 def code_hash(places: tuple[str, ...] = LEARNING, package: Path = PACKAGE) -> str:
-    """Hash the code below these places. Comments and docstrings do not count."""
+    """Hash the Python code and the XML models in these places. Comments and docstrings do not count."""
     found = [path for place in places for path in ([package / place] if "." in place else (package / place).rglob("*"))]
     files = sorted(path for path in found if path.suffix == ".py")
     digest = hashlib.sha256()
@@ -40,15 +40,15 @@ def code_hash(places: tuple[str, ...] = LEARNING, package: Path = PACKAGE) -> st
 
 
 def _is_text(node: ast.AST) -> bool:
-    """A docstring, or the text below a field or constant."""
+    """Return True for a docstring, and for the text below a field or constant."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def commit() -> str | None:
-    """The commit this code is at, with `+` if files differ from it; None outside a repository."""
+    """Return the git commit of this code, with `+` if files differ from it; None outside a repository."""
     try:
         head, changes = (
-            # Fixed words, and the git that the user's PATH has.
+            # The words are fixed; git is the one on the user's PATH.
             subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603, S607
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "."])
         )

@@ -100,6 +100,8 @@ def test_missing_and_broken_runs_leave_a_smaller_gallery(tmp_path: Path) -> None
     assert shown["runs"][0]["skills"][1]["values"]["distance"] is None
     assert shown["runs"][0]["skills"][1]["paths"] == []
     assert len(shown["missing"]) == 3
+    assert str(tmp_path) not in " ".join(shown["missing"])
+    assert any("its files are damaged" in reason for reason in shown["missing"])
     assert "no episode without NaN" in shown["missing"][0] + shown["missing"][1], broken
     with pytest.raises(ArtefactError, match="has no runs"):
         build_from_results(tiny_config(), begun.parent / "point")

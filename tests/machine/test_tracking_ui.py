@@ -52,9 +52,9 @@ def server(root: Path) -> Iterator[str]:
 
 
 def compare_button(driver: Any, *names: str) -> Any:
-    """Tick runs of the table, whose rows are in several pieces with one id, and find what compares them.
+    """Tick runs in the table and return the button that compares them; None if the table was redrawn meanwhile.
 
-    The table draws itself anew as its data come in, and forgets: to be called until it has been quick enough.
+    A row consists of several elements with one id. The table forgets ticks whenever data arrive: call this again then.
     """
     from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 

@@ -149,9 +149,9 @@ def test_both_environments_are_clean_and_work_with_sb3_and_in_vectors(runs: dict
 
 def test_skills_of_another_environment_are_refused_with_both_sizes(runs: dict[str, Path]) -> None:
     skills = disk.load(runs["random"])
-    with pytest.raises(ArtefactError, match=r"point, with observations of size 2, .* have size 17"):
+    with pytest.raises(ArtefactError, match=r"point, with observations of size 2; .* of size 17"):
         disk.SkillEnv(gymnasium.make("HalfCheetah-v5"), skills)
-    with pytest.raises(ArtefactError, match=r"size 2, .* have size 27"):
+    with pytest.raises(ArtefactError, match=r"size 2; .* of size 27"):
         disk.SkillEnv(disk.GoalEnv("ant"), skills)
 
 
@@ -367,7 +367,7 @@ def test_a_trained_controller_can_be_loaded_and_other_skills_train_another(
         straight["random"].with_suffix(".safetensors"), disk.SkillEnv(disk.GoalEnv("point"), skills, 2)
     )
     assert 0 <= int(model.predict(np.zeros(4))[0]) < len(skills)
-    with pytest.raises(ArtefactError, match="no controller for this environment"):
+    with pytest.raises(ArtefactError, match="does not fit this environment"):
         load_controller(straight["random"].with_suffix(".safetensors"), gymnasium.make("CartPole-v1"))
     flat = disk.load(straight["flat"].with_suffix(".safetensors"))
     assert (len(flat), flat.observation_size) == (1, 4)
@@ -397,12 +397,12 @@ def test_flats_reward_is_the_environments_own_in_the_unit_of_ppos() -> None:
 
 
 def test_a_controller_is_paid_in_the_same_unit(runs: dict[str, Path]) -> None:
-    from disk.downstream.ppo import Lanes
+    from disk.downstream.vec_env import SkillVecEnv
 
     job = tiny_config(WORK).hierarchy_job("point", "random", 0, 0).model_copy(update={"environments": 1})
-    lanes = Lanes(job, disk.load(runs["random"]))
-    lanes.reset()
-    env, total = lanes.lanes[0].env, 0.0
+    envs = SkillVecEnv(job, disk.load(runs["random"]))
+    envs.reset()
+    env, total = envs.episodes[0].env, 0.0
     step = env.step
 
     def counted(action: np.ndarray) -> Any:
@@ -412,8 +412,8 @@ def test_a_controller_is_paid_in_the_same_unit(runs: dict[str, Path]) -> None:
         return seen
 
     env.step = counted  # type: ignore[method-assign]
-    lanes.step_async(np.array([0]))
-    _, rewards, _, _ = lanes.step_wait()
+    envs.step_async(np.array([0]))
+    _, rewards, _, _ = envs.step_wait()
     assert float(rewards[0]) == pytest.approx(total / job.steps / job.size, rel=1e-5)
 
 

@@ -20,7 +20,7 @@ from disk.errors import ArtefactError
 from disk.learning.run import train_run
 from disk.sharing.card import CARD
 from disk.sharing.export import FORMATS, TOLERANCE, Format, export
-from disk.sharing.publish import check, publish
+from disk.sharing.publish import check_published, publish
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
 
@@ -33,7 +33,7 @@ def test_skills_are_shipped_and_small():
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
 def test_shipped_skills_do_what_their_card_says(folder: Path):
     """All conditions, with the starts of all the card's sets."""
-    assert f"{'hausdorff':12}" in check(folder, threads=2)
+    assert f"{'hausdorff':12}" in check_published(folder, threads=2)
     skills = disk.load(folder)
     assert skills.meta["env"] == folder.name
     assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
@@ -109,7 +109,7 @@ def test_skills_that_do_not_do_what_their_card_says_are_found(published: tuple[P
     other = re.sub(r"(measured:\n\s+hausdorff: )\[.*\]", r"\1[100.0, 101.0]", (tmp_path / CARD).read_text())
     (tmp_path / CARD).write_text(other)
     with pytest.raises(ArtefactError, match="does not agree with the card"):
-        check(tmp_path)
+        check_published(tmp_path)
     (tmp_path / CARD).write_text("# no front matter")
     with pytest.raises(ArtefactError, match="is not a card of published skills"):
-        check(tmp_path)
+        check_published(tmp_path)

@@ -11,6 +11,7 @@ import torch
 from conftest import HOOKED, tiny_config
 
 from disk.config import Config, load
+from disk.errors import DiskError
 from disk.evaluation import rollout as rollouts
 from disk.evaluation.rollout import Trajectory, rollout
 from disk.evaluation.workers import rollout_with
@@ -75,5 +76,5 @@ def test_a_process_that_is_killed_is_owned_up_to(hooked: Any) -> None:
     skills, world = untrained(config, "point", 2), config.environment("point").world()
     parent = os.getpid()
     hooked.on_step = lambda step, result: os._exit(1) if step > 30 and os.getpid() != parent else result
-    with pytest.raises(RuntimeError, match=r"one of 2 rollout processes .* evaluation\.threads"):
+    with pytest.raises(DiskError, match=r"one of 2 rollout processes .* evaluation\.threads"):
         rollout_with(2, skills, world, 25, [[1, 2]] * 2)

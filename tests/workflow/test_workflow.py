@@ -147,8 +147,9 @@ def test_the_doctor_names_the_command_that_makes_a_lost_or_damaged_file_again(
     expected = project.bytes("results/point/disk/seed0/skill01/policy.safetensors")
     shutil.rmtree(run / "skill01")
     rollouts = run / "rollouts/nominal.parquet"
-    whole = rollouts.read_bytes()
+    whole, times = rollouts.read_bytes(), (rollouts.stat().st_atime_ns, rollouts.stat().st_mtime_ns)
     rollouts.write_bytes(whole[:-9])
+    os.utime(rollouts, ns=times)
     assert project.planned() == Counter(), "Snakemake alone does not notice"
     [line] = doctor.examine(results, presets).commands
     said, _, command = line.partition(": ")

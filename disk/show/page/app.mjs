@@ -555,9 +555,9 @@ export class App {
     for (let i = 0; i < 3; i++) this.fit(places, free, least);
     this.wish = { target: camera.target, distance: camera.distance };
     const wanted = this.zoomed * this.wish.distance;
-    const ease = this.jump ? 1 : 1 - Math.exp(-elapsed * 3.5);
-    camera.target = kept.target.map((each, i) => each + ease * (this.wish.target[i] - each));
-    camera.distance = kept.distance + ease * (wanted - kept.distance);
+    const ease = (rate) => (this.jump ? 1 : 1 - Math.exp(-elapsed * rate));
+    camera.target = kept.target.map((each, i) => each + ease(4.5) * (this.wish.target[i] - each));
+    camera.distance = kept.distance + ease(wanted > kept.distance ? 9 : 3.5) * (wanted - kept.distance); // lose nobody
     this.jump = false;
   }
 
