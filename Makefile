@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart fast test lint format schema figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare fast test lint format schema figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,9 +26,13 @@ $(INSTALLED): pyproject.toml
 	@$(BIN)/python -m disk live --fetch || echo "Galleries will be without live pages (docs/live.md); nothing else needs npm."
 	@rm -f $(VENV)/.installed-* && touch $@
 
-quickstart: setup  ## skills of the point robot: train, measure, draw; minutes
+quickstart: setup  ## four methods on the point robot: train, measure, draw; minutes
 	snakemake --cores $(CORES) --configfile config/quick.yaml
 	@python workflow/scripts/show.py results/quick/point
+
+compare: setup  ## every method on the point robot, with controllers; half an hour
+	snakemake --cores $(CORES) --configfile config/quick.yaml config/compare.yaml
+	@python workflow/scripts/show.py results/compare/point
 
 fast: setup lint  ## lint, types and unit tests
 	pytest -n $(CORES) --dist worksteal tests/unit

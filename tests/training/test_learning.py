@@ -10,9 +10,9 @@ import pytest
 from disk import config
 from disk.evaluation import metrics
 from disk.evaluation.rollout import rollout, table
+from disk.learning import run as runs
 from disk.seeds import seed_of
 from disk.skills import load
-from disk.storage import layout as runs
 
 
 @pytest.mark.slow

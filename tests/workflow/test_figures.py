@@ -20,7 +20,7 @@ from disk.figures.order import draw_order
 from disk.storage.provenance import code_hash
 
 PAPER = config.load()
-QUICK = config.load("config/quick.yaml")
+COMPARE = config.load("config/quick.yaml", "config/compare.yaml")
 
 
 def test_every_figure_of_the_paper_is_among_those_of_its_worlds() -> None:
@@ -43,10 +43,10 @@ def test_a_configuration_without_learned_runs_has_only_what_needs_none() -> None
 
 
 def test_captions_say_how_many_seeds_and_steps() -> None:
-    said = figures.runs_text(QUICK, "point")
+    said = figures.runs_text(COMPARE, "point")
     assert "disk (3 seeds, 16,000 steps)" in said
     assert "disk_adaptive (1 seed, at most 16,000 steps)" in said
-    assert figures.runs_text(QUICK, "point", "dads") == "dads (1 seed, 16,000 steps)"
+    assert figures.runs_text(COMPARE, "point", "dads") == "dads (3 seeds, 16,000 steps)"
 
 
 def test_a_report_is_of_what_there_is(tmp_path: Path) -> None:

@@ -1,35 +1,39 @@
-"""show.py DIRECTORY: print an environment's summary table and where its files are."""
+"""show.py DIRECTORY: print what the runs of an environment came to, and where to look next."""
 
 import sys
 from pathlib import Path
 
-from disk.evaluation.metrics import FEWEST
+import pandas as pd
+
 from disk.evaluation.run import read_runs
-from disk.evaluation.tables import read_csv
+from disk.figures.style import method_name
 from disk.storage.layout import METRICS
 
+MEASURES = {
+    "distinct": "distinct skills ↑",
+    "movers": "skills that move ↑",
+    "hausdorff": "Hausdorff (m) ↑",
+    "isolation": "isolation (m) ↑",
+    "consistency": "variance ↓",
+}
+
 directory = Path(sys.argv[1])
-summary = read_csv(directory / "summary.csv")
-runs = read_runs(sorted(directory.glob(f"*/seed*/{METRICS}")))
+rows = []
+for method, seed, frame in read_runs(sorted(directory.glob(f"*/seed*/{METRICS}"))):
+    first = frame[frame["condition"] == frame["condition"].iloc[0]]
+    rows.append({"method": method, "seed": seed, **first.groupby("metric")["value"].mean()})
+runs = pd.DataFrame(rows)
+table = runs.groupby("method")[[name for name in MEASURES if name in runs]].mean()
+table = table.sort_values([name for name in ("distinct", "hausdorff") if name in table], ascending=False)
+table.insert(0, "seeds", runs.groupby("method")["seed"].count())
+print(f"\n{directory}: means over seeds, the best method first\n")
+print(table.rename(columns=MEASURES, index=method_name).round(3).to_string())
 
-
-def shown(row):
-    """Return the mean with its interval or, for fewer than five seeds, with each seed's value."""
-    if row.seeds >= FEWEST:
-        return f"{row.mean:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
-    own = [
-        frame[(frame["condition"] == row.condition) & (frame["metric"] == row.metric)]
-        for m, _, frame in runs
-        if m == row.method
-    ]
-    values = [f"{frame['value'].mean():.2f}" for frame in own if frame["value"].notna().any()]
-    return f"{row.mean:.2f} ({', '.join(values)})" if len(values) > 1 else f"{row.mean:.2f}"
-
-
-summary["value"] = [shown(row) for row in summary.itertuples(name="Row")]
-print(f"\n{directory}: means over skills and seeds (each seed's value; [95 % interval] from {FEWEST} seeds on)\n")
-several = ["condition"] if summary["condition"].nunique() > 1 else []
-index = ["method", *several, "seeds"]
-print(summary.pivot(index=index, columns="metric", values="value").fillna("").to_string())
-print("\n" + "\n".join(str(path) for path in sorted(directory.iterdir()) if path.suffix in (".csv", ".svg")))
-print("Compare the runs in MLflow: make ui")
+best = {MEASURES[name]: method_name(table[name].idxmax()) for name in ("distinct", "hausdorff") if name in table}
+print("\nBest: " + "; ".join(f"{who} in {name.removesuffix(' ↑')}" for name, who in best.items()) + ".")
+print(
+    "DISk's first skill stands still: it is paid for repeating itself only. Later skills are paid for being elsewhere."
+)
+print(f"\nPicture   {directory / 'trajectories.svg'}")
+print(f"Gallery   {(directory / 'gallery/index.html').resolve().as_uri()}")
+print("Next      make ui (curves in MLflow) · make compare (every method) · python -m disk live pretrained/ant")
