@@ -20,8 +20,13 @@ try:
     CONFIG = disk.config.parse(config)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
-# The schema is generated from the same models, for editors and readers.
-validate(config, Path(workflow.basedir, "workflow/schemas/config.schema.yaml"))
+# The same models as a schema: for editors, and for readers who look for one. Rows are checked with the keys of the rows
+# that they are `like`.
+ROWS = {name: disk.config.alike(config["methods"], name) for name in config["methods"]}
+validate(
+    {**config, "methods": ROWS},
+    Path(workflow.basedir, "workflow/schemas/config.schema.yaml"),
+)
 
 # Settings that change how jobs run, not what they compute. A parameter of a rule would retrain when it changes.
 os.environ.update(
