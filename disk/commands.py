@@ -88,13 +88,13 @@ def play(arguments: Namespace) -> None:
 
 def gallery(arguments: Namespace) -> None:
     from disk.show.gallery import build_from_results
-    from disk.show.live import build_beside_gallery, first_seeds
+    from disk.show.live import build_beside_gallery, evaluation, first_seeds
 
     config = _config(arguments)
     print(build_from_results(config, arguments.results))
     if runs := first_seeds(arguments.results, config):
-        job = config.evaluation_job(Path(os.path.abspath(arguments.results)).name)
-        print(build_beside_gallery(runs, arguments.results / "gallery" / "live.html", job))
+        native = evaluation(config, Path(os.path.abspath(arguments.results)).name)
+        print(build_beside_gallery(runs, arguments.results / "gallery" / "live.html", native))
 
 
 def live(arguments: Namespace) -> None:

@@ -14,6 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -49,16 +50,25 @@ MOST_BYTES = 8_000_000
 """Size of a page beyond which further runs are left out and named. The first run is always in it."""
 
 
-def build(runs: Sequence[Path], out: Path, config: Config | None = None, job: EvaluationJob | None = None) -> str:
+@dataclass(frozen=True)
+class Evaluation:
+    """How skills are evaluated natively: in which condition, and what that is."""
+
+    condition: str
+    job: EvaluationJob
+
+
+def build(runs: Sequence[Path], out: Path, config: Config | None = None, native: Evaluation | None = None) -> str:
     """Write the live page of some runs of one environment; return a line for people.
 
-    `job` says how they are evaluated. Without it a published run's card says so, or the configuration.
+    `native` says how they are evaluated. Without it a published run's card says so, or the configuration.
     """
     from disk.skills import load
 
     engine = physics.load()
     first = load(runs[0])
-    job = job or _evaluation(runs[0], first, config)
+    native = native or _evaluation(runs[0], first, config)
+    job = native.job
     step = job.world_steps if isinstance(job.world_steps, int) else job.world_steps[0]
     starts = [seed_of("evaluation", job.seed, episode) for episode in range(STARTS)]
     about = describe(job.world, step, starts)
@@ -71,7 +81,7 @@ def build(runs: Sequence[Path], out: Path, config: Config | None = None, job: Ev
         skills = load(run)
         if skills.meta["env"] != first.meta["env"]:
             raise ArtefactError(f"{run}: is of {skills.meta['env']}, but {runs[0]} is of {first.meta['env']}")
-        entry = _run(run, skills, job)
+        entry = _run(run, skills, native)
         size += len(entry["policy"]["weights"])
         if shown and size > budget:
             left_out.append(entry["label"])
@@ -114,12 +124,12 @@ def _page_name(run: Path) -> str:
     return "_".join(run.parts[-3:]) if re.fullmatch(r"seed\d+", run.name) else run.stem
 
 
-def build_beside_gallery(runs: Sequence[Path], out: Path, job: EvaluationJob) -> str:
+def build_beside_gallery(runs: Sequence[Path], out: Path, native: Evaluation) -> str:
     """The live page that an environment's gallery links to; where there can be none, a page that says why."""
     try:
         if not runs:
             raise ArtefactError("there is no run with trained skills beside it")
-        return build(runs, out, job=job)
+        return build(runs, out, native=native)
     except (ArtefactError, ConfigError) as error:
         return build_missing(out, str(error))
 
@@ -189,30 +199,31 @@ def _packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
-def _evaluation(run: Path, skills: Skills, config: Config | None) -> EvaluationJob:
-    """How the run was, or would be, evaluated in its first condition."""
+def evaluation(config: Config, env: str) -> Evaluation:
+    """That of an environment's first condition."""
+    condition = next(iter(config.environment(env).conditions))
+    return Evaluation(condition, config.evaluation_job(env, condition))
+
+
+def _evaluation(run: Path, skills: Skills, config: Config | None) -> Evaluation:
     if (run / CARD).exists():
-        about = dict(next(iter(evaluations(run / CARD).values())))
-        about.pop("measured")
-        return EvaluationJob(env=skills.meta["env"], world=skills.world, **about)
-    if config is None:
-        from disk.config import load
+        condition, about = next(iter(evaluations(run / CARD).items()))
+        kept = {key: value for key, value in about.items() if key != "measured"}
+        return Evaluation(condition, EvaluationJob(env=skills.meta["env"], world=skills.world, **kept))
+    from disk.config import load
 
-        config = load()
-    return config.evaluation_job(skills.meta["env"])
+    return evaluation(config or load(), skills.meta["env"])
 
 
-def _run(run: Path, skills: Skills, job: EvaluationJob) -> dict[str, Any]:
+def _run(run: Path, skills: Skills, native: Evaluation) -> dict[str, Any]:
     from disk.figures.style import method_name
 
     published = (run / CARD).exists()
-    label = run.name if published else f"{method_name(run.parent.name)}, seed {run.name.removeprefix('seed')}"
-    native = _native(run, skills, job)
     return {
-        "label": label,
+        "label": run.name if published else f"{method_name(run.parent.name)}, seed {run.name.removeprefix('seed')}",
         "names": [str(skill + 1) for skill in range(len(skills))],
         "policy": _policy(skills),
-        "native": native,
+        "native": _native(run, skills, native),
         "controller": _controller(run, len(skills)),
     }
 
@@ -254,49 +265,31 @@ def _controller(run: Path, skills: int) -> dict[str, Any] | None:
     return None
 
 
-def _native(run: Path, skills: Skills, job: EvaluationJob) -> list[dict[str, Any]]:
-    """What each skill does in native MuJoCo: some paths, and its mean velocity over an episode."""
-    frame = _rollouts(run, skills, job)
-    dt = _dt(job)
-    native = []
+def _native(run: Path, skills: Skills, native: Evaluation) -> list[dict[str, Any]]:
+    """What each skill does in native MuJoCo: its mean displacement over an episode, and some paths."""
+    frame = _rollouts(run, skills, native)
+    found = []
     for skill in range(len(skills)):
         episodes = [own.sort_values("step") for _, own in frame[frame["skill"] == skill].groupby("episode")]
         paths = [episode[["x", "y"]].to_numpy() for episode in episodes[:EPISODES]]
+        drawn = [path[np.linspace(0, len(path) - 1, POINTS).round().astype(int)] for path in paths]
         moved = np.mean([path[-1] - path[0] for path in paths], axis=0)
-        seconds = np.mean([(len(path) - 1) * dt for path in paths])
-        native.append(
-            {
-                "velocity": _rounded(moved / max(seconds, dt)),
-                "moved": _rounded(moved),
-                "paths": [
-                    _rounded(path[np.linspace(0, len(path) - 1, POINTS).round().astype(int)].ravel()) for path in paths
-                ],
-            }
-        )
-    return native
+        found.append({"moved": _rounded(moved), "paths": [_rounded(path.ravel()) for path in drawn]})
+    return found
 
 
-def _rollouts(run: Path, skills: Skills, job: EvaluationJob) -> pd.DataFrame:
-    """The run's own rollouts in its first condition, if it has them; otherwise a few new ones."""
+def _rollouts(run: Path, skills: Skills, native: Evaluation) -> pd.DataFrame:
+    """The run's own rollouts in the condition, if it has them; otherwise a few new ones."""
     from disk.evaluation.metrics import sound
     from disk.evaluation.run import roll_out
     from disk.evaluation.tables import read_rollouts
 
-    found = sorted((run / "rollouts").glob("*.parquet"))
-    own = run / "rollouts" / "nominal.parquet"
-    if found:
-        frame = sound(read_rollouts(own if own in found else found[0]))
+    own = run / "rollouts" / f"{native.condition}.parquet"
+    if own.exists():
+        frame = sound(read_rollouts(own))
         if frame["skill"].nunique() == len(skills):
             return frame
-    return roll_out(job.model_copy(update={"episodes": EPISODES}), skills)
-
-
-def _dt(job: EvaluationJob) -> float:
-    from disk.envs import make
-
-    env = make(job.world)
-    env.close()
-    return env.dt
+    return roll_out(native.job.model_copy(update={"episodes": EPISODES}), skills)
 
 
 def _rounded(values: np.ndarray) -> list[float]:

@@ -40,7 +40,6 @@ def describe(world: World, step: int, seeds: Sequence[int]) -> dict[str, Any]:
         xml, spec, model = _compiled(env)
         skip, clip = _observation(env)
         return {
-            "id": world.id,
             "xml": xml,
             "exact": {name: np.asarray(getattr(model, name)).ravel().tolist() for name in EXACT},
             "files": _files(env, spec),

@@ -24,7 +24,7 @@ from disk.config import World
 from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
 from disk.show import live, physics
-from disk.show.live import build, build_beside_gallery, build_missing, pages
+from disk.show.live import build, build_beside_gallery, build_missing, evaluation, pages
 from disk.show.world import describe
 from disk.skills import Skills, load
 from disk.storage.files import load_tensors, save_tensors
@@ -295,10 +295,10 @@ def test_without_mujoco_for_browsers_a_line_says_what_to_run(
 
 
 def test_a_gallery_without_a_live_page_gets_one_that_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, job = tmp_path / "live.html", tiny_config().evaluation_job("hopper")
-    assert "no run with trained skills" in build_beside_gallery([], page, job)
+    page, native = tmp_path / "live.html", evaluation(tiny_config(), "hopper")
+    assert "no run with trained skills" in build_beside_gallery([], page, native)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said = build_beside_gallery([PRETRAINED / "hopper"], page, job)
+    said = build_beside_gallery([PRETRAINED / "hopper"], page, native)
     assert "live --fetch" in said
     assert "live --fetch" in page.read_text()
 
@@ -307,6 +307,21 @@ def test_an_environment_without_mujoco_is_refused() -> None:
     world = World.model_validate({"id": "Pendulum-v1", "position": {"observation": [0]}, "horizon": 10})
     with pytest.raises(ConfigError, match="Pendulum-v1: is not a MuJoCo environment"):
         describe(world, 0, [0])
+
+
+@pytest.mark.needs("wasm")
+def test_the_map_shows_the_runs_own_rollouts_where_there_are_any(tmp_path: Path) -> None:
+    import pandas as pd
+
+    run = tmp_path / "hopper" / "disk" / "seed0"
+    (run / "rollouts").mkdir(parents=True)
+    (run / "skills.safetensors").write_bytes((PRETRAINED / "hopper" / "skills.safetensors").read_bytes())
+    steps = pd.DataFrame({"step": range(11), "x": np.linspace(0.0, 7.0, 11), "y": 0.0})
+    frames = [steps.assign(skill=skill, episode=0, vx=0.0, vy=0.0) for skill in range(5)]
+    pd.concat(frames).to_parquet(run / "rollouts" / "nominal.parquet", index=False)
+    build([run], tmp_path / "page.html", tiny_config())
+    (found,) = re.findall(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    assert [skill["moved"] for skill in json.loads(found)["runs"][0]["native"]] == [[7.0, 0.0]] * 5
 
 
 def test_pages_are_named_after_their_runs(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 
 from disk.config import EvaluationJob
-from disk.show.live import build_beside_gallery
+from disk.show.live import Evaluation, build_beside_gallery
 from disk.storage.layout import Run
 
 job, page, *rollouts = sys.argv[1:]
 runs = [Run.of(Path(path)).path for path in rollouts]
-print(build_beside_gallery(runs, Path(page), EvaluationJob.model_validate_json(job)))
+native = Evaluation(Path(rollouts[0]).stem, EvaluationJob.model_validate_json(job))
+print(build_beside_gallery(runs, Path(page), native))

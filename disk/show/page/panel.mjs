@@ -161,6 +161,7 @@ export class Panel {
       return { item, button, now };
     });
     $('about').textContent = `${run.names.length} skills learned without rewards. Break a limb and see what they still can do.`;
+    if (app.data.missing.length) $('about').textContent += ` Left out for size: ${app.data.missing.join('; ')}.`;
     $('run').value = String(app.state.run);
   }
 
