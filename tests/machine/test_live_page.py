@@ -101,6 +101,7 @@ def ant(pages: Callable[[str], Path], chromium: Any) -> Page:
     return page
 
 
+@pytest.mark.slow
 def test_a_page_loads_within_three_seconds_without_an_error_or_a_request(
     pages: Callable[[str], Path], chromium: Any
 ) -> None:
@@ -159,6 +160,7 @@ BY_KEY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_control_has_a_key(ant: Page) -> None:
     for key, (name, value) in BY_KEY.items():
         ant.js("disk.state.paused = true; disk.set('speed', 0); disk.mend(); disk.choose(3)")
@@ -199,6 +201,7 @@ def test_shift_and_a_digit_switch_skills_without_starting_again(ant: Page) -> No
     assert ant.js("return [disk.actors[0].skill, disk.actors[0].robot.time > 0.9]") == [1, True]
 
 
+@pytest.mark.slow
 def test_every_control_has_something_to_click(ant: Page) -> None:
     for button, name, value in (
         ("#all", "mode", "all"),
@@ -411,6 +414,7 @@ def test_names_are_text_and_nothing_more(pages: Callable[[str], Path], tmp_path:
     assert page.js("return window.harmed") is None
 
 
+@pytest.mark.slow
 def test_on_a_phone_everything_is_within_reach(pages: Callable[[str], Path], chromium: Any) -> None:
     page = Page(chromium, pages("ant"))
     chromium.execute_cdp_cmd(

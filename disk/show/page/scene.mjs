@@ -439,10 +439,11 @@ function depthOf(model) {
 }
 
 function shapesOf(gl, model, instances) {
+  const fine = softwareRendering() ? 1 : 2;
   const shapes = new Map([
-    [SPHERE, shape(gl, ball(22, 36, false), instances, true)],
-    [CAPSULE, shape(gl, ball(12, 20, true), instances, true)],
-    [ELLIPSOID, shape(gl, ball(16, 24, false), instances, false)],
+    [SPHERE, shape(gl, ball(14 * fine, 20 * fine, false), instances, true)],
+    [CAPSULE, shape(gl, ball(8 * fine, 12 * fine, true), instances, true)],
+    [ELLIPSOID, shape(gl, ball(14 * fine, 20 * fine, false), instances, false)],
     [CYLINDER, shape(gl, tube(32), instances, false)],
     [BOX, shape(gl, cube(), instances, false)],
   ]);
