@@ -9,6 +9,11 @@ async function policyOf(about) {
   return new Policy(about, widen(await unpack(about.weights)));
 }
 
+async function engine(module, wasm) {
+  const { default: loadMujoco } = await import(module);
+  return loadMujoco({ wasmBinary: await unpack(wasm), print: () => {}, printErr: () => {} });
+}
+
 const tasks = {
   /** Actions of every skill for every observation. */
   async act({ policy, observations }) {
@@ -23,10 +28,17 @@ const tasks = {
     return observations.map((seen, i) => chooser.choose(seen, ways[i]));
   },
 
+  /** Vertices and faces of a model's meshes, which come from files beside its XML. */
+  async meshes({ module, wasm, world }) {
+    const mujoco = await engine(module, wasm);
+    const files = Object.fromEntries(await Promise.all(Object.entries(world.files).map(async ([name, text]) => [name, await unpack(text)])));
+    const { model } = new World(mujoco, world, files);
+    return [model.nmeshvert, model.nmeshface];
+  },
+
   /** For each episode: observations after each action, from each of its own states, and freely from the first. */
   async observe({ module, wasm, world, episodes }) {
-    const { default: loadMujoco } = await import(module);
-    const mujoco = await loadMujoco({ wasmBinary: await unpack(wasm), print: () => {}, printErr: () => {} });
+    const mujoco = await engine(module, wasm);
     const robot = new World(mujoco, world).newRobot();
     const step = (action) => {
       const fixed = { act: () => action };
