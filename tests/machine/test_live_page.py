@@ -346,7 +346,7 @@ def test_every_world_has_a_working_page(name: str, pages: Callable[[str], Path],
 
 
 def test_the_point_robot_has_a_working_page(chain: list[Path], tmp_path: Path, chromium: Any) -> None:
-    from disk.evaluation.run import bundle_run
+    from disk.learning.run import bundle_run
 
     run = tmp_path / "results" / "point" / "disk" / "seed0"
     bundle_run([folder / "policy.safetensors" for folder in chain], run / "skills.safetensors")
