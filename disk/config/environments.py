@@ -116,7 +116,7 @@ class World(Model):
     evolution: Evolution | None = None
     """How the world changes over training; null: it does not."""
     sigma_steps: PositiveInt | None = None
-    """Steps that the velocity which is σ is taken over, fewer at the start of an episode. Null: one."""
+    """Number of steps over which σ, the velocity, is averaged; fewer at the start of an episode. Null: one."""
 
     @model_validator(mode="after")
     def _only_velocities_have_steps(self) -> Self:

@@ -27,7 +27,7 @@ from disk.config.settings import (
 
 
 class EvaluationJob(Model):
-    """Everything the rollouts of a run depend on besides its skills."""
+    """Inputs of a run's rollouts, apart from its skills."""
 
     env: Name
     world: World
@@ -39,7 +39,7 @@ class EvaluationJob(Model):
 
 
 class MeasureJob(Model):
-    """What the measures of a run's rollouts depend on besides the rollouts."""
+    """Inputs of a run's measures, apart from its rollouts."""
 
     moves: PositiveFloat | None = None
     """Skills that end farther than this from their start count as movers. Null: they are not counted."""
@@ -50,7 +50,7 @@ class MeasureJob(Model):
 
 
 class UsableJob(Model):
-    """What the skills that can be used during a training depend on besides the skills."""
+    """Inputs of the usable skills over a training, apart from the skills."""
 
     evaluation: EvaluationJob
     """How they are rolled out; each moment has a world of its own."""
@@ -64,7 +64,7 @@ class UsableJob(Model):
 
 
 class SkillJob(Model):
-    """Everything the training of one skill depends on besides the earlier skills' files."""
+    """Inputs of the training of one skill, apart from the earlier skills' files."""
 
     env: Name
     world: World
@@ -91,7 +91,7 @@ class SkillJob(Model):
     budget: Budget | None = None
     """How it spends its steps and what earlier skills have saved; null: it has its steps."""
     planned: NonNegativeInt | None = None
-    """Steps that the schedule has for this skill and all before it, of which a budget is what they have not used."""
+    """Steps that the schedule plans for this skill and all earlier ones. A budget may spend those that are left."""
     code: str | None = None
 
 
@@ -120,7 +120,7 @@ class JointJob(Model):
 
 
 class HierarchyJob(Model):
-    """Everything the training of a controller depends on besides the skills it chooses from."""
+    """Inputs of the training of a controller, apart from the skills it chooses from."""
 
     env: Name
     """The environment that the skills were learned in."""

@@ -74,14 +74,14 @@ class Method(Model):
     acts: Literal["sample"] | None = None
     """For objective none: `sample` draws actions from the untrained policies. Null: they act by their modes."""
     budget: bool = False
-    """A chain has the steps of its schedule as a budget: a skill ends when it has converged, goes on while it improves
-    with what others have saved, and is trained again when it is a duplicate."""
+    """The steps of a chain's schedule are a budget. A skill ends when it has converged and continues while it improves,
+    with steps that others saved. A duplicate is trained again."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
     sac_in: dict[Name, dict[str, Any]] = {}
     """Those that it sets differently in some environments only."""
     sigma_steps: PositiveInt | None = None
-    """Steps that the velocity which is σ is taken over, in place of the environment's. Null: the environment's."""
+    """Number of steps over which σ, the velocity, is averaged. Null: use the environment's value."""
 
     normalise: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
     """Normalise observations in training by a fixed mean and deviation. Saved skills see raw ones. Null: do not."""

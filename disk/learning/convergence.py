@@ -68,7 +68,7 @@ def cap_of(config: Budget, steps: int, planned: int, used: Sequence[int]) -> int
 def verdict(config: Budget, step: int, steps: int, left: int, before: Terms | None, now: Terms | None) -> str | None:
     """Return why an attempt ends after `step` of at most `left` steps, given its last two windows; None: it does not.
 
-    Up to its own `steps` a skill ends when both terms have settled; beyond them it goes on while it improves.
+    Up to its own `steps` a skill ends when both terms have settled; beyond them it continues while it improves.
     """
     if step >= left:
         return "cap"
