@@ -316,12 +316,14 @@ def test_an_environment_without_mujoco_is_refused() -> None:
 def test_the_map_shows_the_runs_own_rollouts_where_there_are_any(tmp_path: Path) -> None:
     import pandas as pd
 
+    from disk.evaluation.tables import save_rollouts
+
     run = tmp_path / "hopper" / "disk" / "seed0"
     (run / "rollouts").mkdir(parents=True)
     (run / "skills.safetensors").write_bytes((PRETRAINED / "hopper" / "skills.safetensors").read_bytes())
     steps = pd.DataFrame({"step": range(11), "x": np.linspace(0.0, 7.0, 11), "y": 0.0})
     frames = [steps.assign(skill=skill, episode=0, vx=0.0, vy=0.0) for skill in range(5)]
-    pd.concat(frames).to_parquet(run / "rollouts" / "nominal.parquet", index=False)
+    save_rollouts(pd.concat(frames), run / "rollouts" / "nominal.parquet")
     build([run], tmp_path / "page.html", tiny_config())
     (found,) = re.findall(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
     assert [skill["moved"] for skill in json.loads(found)["runs"][0]["native"]] == [[7.0, 0.0]] * 5
