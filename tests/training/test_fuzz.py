@@ -84,7 +84,9 @@ def check(raw: dict[str, Any]) -> None:
         config = configuration.parse(raw)
     except ConfigError as error:
         faults = str(error).splitlines()[1:]
-        assert any(fault.startswith(tuple(Config.model_fields)) and ": " in fault for fault in faults), str(error)
+        assert any(fault.startswith(tuple(configuration.model().model_fields)) and ": " in fault for fault in faults), (
+            str(error)
+        )
         return
     plans(config)
 

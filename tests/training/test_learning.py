@@ -10,7 +10,8 @@ import pytest
 from disk import config
 from disk.evaluation import metrics
 from disk.evaluation.rollout import rollout, table
-from disk.learning import run as runs
+from disk.evaluation.run import roll_out
+from disk.learning.run import train_run
 from disk.seeds import seed_of
 from disk.skills import load
 
@@ -21,7 +22,7 @@ def test_disk_finds_diverse_and_consistent_skills_on_the_point_robot(tmp_path: P
     settings = config.load(config.PROJECT / "config/quick.yaml")
     measured = {}
     for method in ("disk", "random"):
-        run = runs.train_run(settings, tmp_path, "point", method, seed=0, skills=None, watch=lambda out: nullcontext())
+        run = train_run(settings, tmp_path, "point", method, seed=0, skills=None, watch=lambda out: nullcontext())
         job = settings.evaluation_job("point")
         starts = [seed_of("evaluation", job.seed, episode) for episode in range(10)]
         skills = load(run)
@@ -36,10 +37,8 @@ def test_disk_finds_diverse_and_consistent_skills_on_the_point_robot(tmp_path: P
 def test_later_skills_go_where_the_world_has_opened(tmp_path: Path) -> None:
     """Two of the last four skills at least leave the ring of vanishing blocks, in the worlds they were trained in."""
     settings = config.load(config.PROJECT / "config/changing.yaml")
-    run = runs.train_run(
-        settings, tmp_path, "point_blocks", "disk", seed=0, skills=None, watch=lambda out: nullcontext()
-    )
-    frame = metrics.measure(runs.roll_out(settings.evaluation_job("point_blocks", "trained"), load(run)))
+    run = train_run(settings, tmp_path, "point_blocks", "disk", seed=0, skills=None, watch=lambda out: nullcontext())
+    frame = metrics.measure(roll_out(settings.evaluation_job("point_blocks", "trained"), load(run)))
     distance = frame[frame["metric"] == "distance"].set_index("skill")["value"]
     ring = 2.5 + 0.6  # the outer edge of the blocks
     assert distance[0] < ring  # closed all the time
