@@ -25,7 +25,7 @@ from walltime import expected_mb, memory_mb, minutes, size_of
 START = 9.0
 """CPU seconds of a trainer before its first step, and of the process beside it before its first look."""
 ON_THE_NODE = 10.0
-"""Seconds that SLURM counts besides: Snakemake, twice. 6 to 12 in the jobs of tests/machine/test_slurm.py."""
+"""Seconds that SLURM counts for two starts of Snakemake. Jobs of tests/machine/test_slurm.py took 6 to 12."""
 
 
 def main() -> None:
