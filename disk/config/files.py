@@ -18,10 +18,11 @@ def read(files: Iterable[Path]) -> dict[str, Any]:
     """Read YAML files, each laid over those before it."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where there is a compiled one
     raw: dict[str, Any] = {}
     for path in files:
         try:
-            content = yaml.safe_load(path.read_text())
+            content = yaml.load(path.read_text(), Loader=loader)  # noqa: S506  both are safe loaders
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         if not isinstance(content, Mapping):

@@ -27,6 +27,6 @@ def test_the_containerfile_has_no_lint():
 
 
 def test_the_workflow_names_the_image_that_is_built_from_it():
-    image = re.search(r'^container: "(.+)"', (PROJECT / "Snakefile").read_text(), re.MULTILINE)
+    image = re.search(r'^container: "(.+)"', (PROJECT / "workflow/Snakefile").read_text(), re.MULTILINE)
     assert image is not None
     assert f"apptainer build {image[1]} " in (PROJECT / "Containerfile").read_text()

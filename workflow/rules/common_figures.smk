@@ -105,7 +105,7 @@ def existing_videos(wildcards):
     This is a parameter, not an input: new videos renew the gallery, but the gallery never renders any, since that needs
     OpenGL.
     """
-    root = disk.storage.layout.results_root(CONFIG) / wildcards.env
+    root = RESULTS / wildcards.env
     videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
     return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
 

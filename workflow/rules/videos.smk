@@ -14,8 +14,10 @@ rule video:
         job=evaluation_job,
         label="{method}, seed {seed}",
     shell:
-        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule video_in_condition:
@@ -31,8 +33,10 @@ rule video_in_condition:
         job=evaluation_job,
         label="{method}, seed {seed}, {condition}",
     shell:
-        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule gallery:
@@ -50,8 +54,10 @@ rule gallery:
         videos=existing_videos,
         chains=" ".join(INCREMENTAL),
     shell:
-        "python workflow/scripts/gallery.py {params.job:q} {params.condition:q} {params.chains:q} {output:q}"
-        " {input.metrics:q} > {log:q} 2>&1"
+        run_script(
+            "gallery.py {params.job:q} {params.condition:q} {params.chains:q} {output:q}"
+            " {input.metrics:q} > {log:q} 2>&1"
+        )
 
 
 rule videos:
