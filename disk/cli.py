@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from disk import __version__, commands
 from disk.errors import DiskError, Interrupted
+from disk.lazy import missing
 
 AddCommand = Callable[..., argparse.ArgumentParser]
 log = logging.getLogger("disk")
@@ -36,15 +37,16 @@ def _run(arguments: argparse.Namespace) -> int:
     except Interrupted as stopped:
         log.warning("%s. Run the same command again to resume.", stopped)
         return stopped.code
-    except DiskError as error:
-        log.error("%s", error)
-        return error.code
     except KeyboardInterrupt:
         log.warning("interrupted. Run the same command again to resume.")
         return 130
     except BrokenPipeError:
         return 1
     except Exception as error:
+        known = missing(error.name) if isinstance(error, ModuleNotFoundError) else error
+        if isinstance(known, DiskError):
+            log.error("%s", known)
+            return known.code
         log.exception("unexpected %s", type(error).__name__)
         return 1
     return 0

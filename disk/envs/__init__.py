@@ -20,10 +20,6 @@ from disk.config import Coordinates, World
 from disk.envs.evolution import Evolving
 from disk.errors import ConfigError
 
-gymnasium.register(id="disk/Point-v0", entry_point="disk.envs.point:PointEnv", max_episode_steps=1000)
-gymnasium.register(id="disk/BlockedPoint-v0", entry_point="disk.envs.blocks:BlockedPointEnv", max_episode_steps=1000)
-gymnasium.register(id="disk/BlockedAnt-v0", entry_point="disk.envs.blocks:BlockedAntEnv", max_episode_steps=1000)
-
 
 def make(world: World, step: int = 0, *, horizon: int | None = None, **kwargs: Any) -> Projected:
     """Build an environment as it is at a global step. `horizon` replaces the length of a training episode."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from disk.errors import ArtefactError
+from disk.lazy import need
 from disk.storage.files import checksum
 from disk.storage.lock import lock
 from disk.tracking.record import Record, Row, Summary
@@ -53,12 +54,11 @@ class Store:
         self._open()
 
     def _open(self) -> None:
-        from mlflow import MlflowClient
-
+        client = need("mlflow").MlflowClient
         with self._locked():
             if self.database is not None and not (self.database.exists() and self.database.stat().st_size):
                 _create_database(self.database)
-            self.client = MlflowClient(self.uri)
+            self.client = client(self.uri)
             self.client.search_experiments(max_results=1)
 
     @contextmanager

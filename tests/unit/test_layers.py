@@ -9,7 +9,7 @@ import pytest
 from conftest import PROJECT
 
 LAYERS = [
-    {"errors", "lazy", "seeds", "config", "storage.files", "storage.layout", "storage.provenance"},
+    {"errors", "lazy", "seeds", "registration", "config", "storage.files", "storage.layout", "storage.provenance"},
     {"envs", "networks", "skills", "storage"},
     {"evaluation"},
     {"learning"},
