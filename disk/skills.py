@@ -161,7 +161,7 @@ def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[st
 
 def shown(meta: Mapping[str, Any], obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
     """Return what skills see of a state: the observation, and the position behind it if they ask for it."""
-    return np.concatenate((obs, info["position"])) if meta.get("sees_position") else obs
+    return np.concatenate((obs, info["position"]), axis=-1) if meta.get("sees_position") else obs
 
 
 def load(source: str | Path) -> Skills:
