@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from disk.downstream.goals import GoalEnv
     from disk.downstream.skill_env import SkillEnv
+    from disk.evaluation.library import Library
     from disk.sharing.export import load
     from disk.skills import Skill, Skills
 
-__all__ = ["GoalEnv", "Skill", "SkillEnv", "Skills", "load"]
+__all__ = ["GoalEnv", "Library", "Skill", "SkillEnv", "Skills", "load"]
 __version__ = "0.1.0"
 
 _PLACES = {
     "GoalEnv": "downstream.goals",
+    "Library": "evaluation.library",
     "Skill": "skills",
     "SkillEnv": "downstream.skill_env",
     "Skills": "skills",
