@@ -38,7 +38,7 @@ ROLLOUT = 2048
 
 class Model(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True
     )
 
     def canonical(self) -> str:
