@@ -86,7 +86,8 @@ def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
 def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
     short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan")
     found = run("workflow.py", tmp_path / "workflow.json", *short)
-    for name in ("help", "start_of_a_training_job", "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
+    names = ("help", "start_of_a_training_job", "cpu_of_its_start")
+    for name in (*names, "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
         assert found[name]["seconds"] > 0.0
     assert found["loading_19_skills"]["rows"] == 19_000
 
