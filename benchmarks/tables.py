@@ -6,9 +6,9 @@ Behind a mean stand the seeds' values, or from five seeds on the 95 % bootstrap 
 budget. CPU-hours are of one seed's trainings, visits included: compare methods by them too. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
 method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
-`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world; at
-`<!-- equal_time: ENV -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` another, with the
-skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
+`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world, at `<!-- front: ENV … -->` a shorter one; at
+`<!-- equal_time: ENV -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` a row for each world, with
+the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
 `<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
 `<!-- downstream: ENV -->` what controllers over them reach. benchmarks/ship.py ships runs.
 """
@@ -59,6 +59,7 @@ def with_tables(page: str, shipped: Path) -> str:
         "table": table,
         "equal_time": equal_time,
         "short": short,
+        "front": front,
         "counts": counts,
         "skills": ends,
         "forgetting": forgotten,
@@ -169,6 +170,17 @@ def short(*envs: Path) -> str:
         seeds = sorted({len(each) for each in own.values() if each})
         papers = [paper(env.name, "disk"), f"{worlds[env.name].start_of(worlds[env.name].skills):,}"]
         rows.append([*cells, " or ".join(map(str, seeds)), *papers])
+    return markdown(rows)
+
+
+def front(*envs: Path) -> str:
+    """README's table: a row for each world, mean Hausdorff distances of the methods that most people ask for."""
+    methods, worlds = ("disk", "dads", "diayn", "metra"), load().environments
+    rows = [["world", *(f"`{method}`, m" for method in methods)], ["---"] * 5]
+    for env in envs:
+        values = [_mean_hausdorff(env, method, worlds[env.name]) for method in methods]
+        seeds = f"{len(values[0])} seed{'s' if len(values[0]) > 1 else ''}"
+        rows.append([f"`{env.name}`, {seeds}", *(number(fmean(own)) if own else "–" for own in values)])
     return markdown(rows)
 
 
