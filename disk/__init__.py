@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from disk.downstream.goals import GoalEnv
     from disk.downstream.skill_env import SkillEnv
     from disk.envs.worlds import Evolving, make
+    from disk.evaluation.library import Library
     from disk.evaluation.protocol import benchmark
     from disk.sharing.export import load
     from disk.skills import Skill, Skills
 
-__all__ = ["Evolving", "GoalEnv", "Skill", "SkillEnv", "Skills", "benchmark", "load", "make"]
+__all__ = ["Evolving", "GoalEnv", "Library", "Skill", "SkillEnv", "Skills", "benchmark", "load", "make"]
 __version__ = "0.1.0"
 
 register()
 _PLACES = {
     "Evolving": "envs.worlds",
     "GoalEnv": "downstream.goals",
+    "Library": "evaluation.library",
     "Skill": "skills",
     "SkillEnv": "downstream.skill_env",
     "Skills": "skills",

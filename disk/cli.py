@@ -1,8 +1,8 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and need no
-Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`. This module reads the
-arguments and reports errors; `disk.commands` does the work.
+`train`, `evaluate`, `recall`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and
+need no Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`. This module
+reads the arguments and reports errors; `disk.commands` does the work.
 """
 
 from __future__ import annotations
@@ -108,6 +108,15 @@ def _add_learning(command: AddCommand) -> None:
         metavar="N",
         help="instead, measure N random sets of latents of a run with a continuum of skills (dads, metra)",
     )
+
+    recall = command("recall", commands.recall, "list what stored skills do in a world as it is", presets=True)
+    recall.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="runs, files of skills or published folders")
+    recall.add_argument("--world", required=True, metavar="NAME", help="an environment, e.g. ant_broken")
+    recall.add_argument(
+        "--at", type=_at_least(0), nargs="+", default=[], metavar="STEP", help="steps (default: of its conditions)"
+    )
+    recall.add_argument("--episodes", type=_at_least(1), help="episodes a skill (default: the configuration's)")
+    recall.add_argument("--save", type=Path, metavar="FILE", help="write the skills that fit as one file of skills")
 
     doctor = command("doctor", commands.doctor, "describe this machine, and the state of results", presets=True)
     doctor.add_argument("results", type=Path, nargs="?", help="results to check, e.g. results/point")

@@ -67,6 +67,18 @@ def evaluate(arguments: Namespace) -> None:
         print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
 
 
+def recall(arguments: Namespace) -> None:
+    from disk.evaluation.library import Library
+    from disk.process import configure_torch
+
+    configure_torch(arguments.threads)
+    library = Library(arguments.runs, arguments.world, arguments.at, _config(arguments), arguments.episodes)
+    print(library.text())
+    if arguments.save:
+        library.skills().save(arguments.save)
+        print(f"{arguments.save}: {len(library.skills())} skills, for disk.SkillEnv or train-hierarchy --skills")
+
+
 def doctor(arguments: Namespace) -> None:
     from disk.doctor import examine, machine
     from disk.errors import ArtefactError

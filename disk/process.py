@@ -45,7 +45,7 @@ def configure_torch(threads: int) -> None:
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA's products are not deterministic without it
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # `use_deterministic_algorithms` imports a compiler, a CPU-second
 
 
 @contextmanager

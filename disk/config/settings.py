@@ -36,7 +36,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 class Model(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True
     )
 
     def canonical(self) -> str:
