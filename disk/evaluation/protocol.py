@@ -33,8 +33,10 @@ def benchmark(
     Returns the table of metrics.csv: condition, skill, metric, value. Skill -1 is the whole set. The condition
     `trained` is left out, because it depends on a training.
     """
-    pd = need("pandas")
-    need("scipy")
+    for module in ("pandas", "scipy"):
+        need(module)
+    import pandas as pd
+
     from disk.evaluation.metrics import measure
 
     config = load(*configfile)
@@ -47,8 +49,7 @@ def benchmark(
         frame = measure(roll_out(job, skills, threads), config.measure_job(env))
         frame.insert(0, "condition", condition)
         frames.append(frame)
-    table: pd.DataFrame = pd.concat(frames, ignore_index=True)
-    return table
+    return pd.concat(frames, ignore_index=True)
 
 
 class _Given(Skills):
