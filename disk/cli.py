@@ -1,8 +1,8 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `recall`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and
-need no Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`. This module
-reads the arguments and reports errors; `disk.commands` does the work.
+`train`, `evaluate`, `recall`, `play`, `gallery`, `live`, `export`, `dataset`, `publish`, `track` and `doctor` are for
+people and need no Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`.
+This module reads the arguments and reports errors; `disk.commands` does the work.
 """
 
 from __future__ import annotations
@@ -153,6 +153,11 @@ def _add_sharing(command: AddCommand) -> None:
     export.add_argument("run", type=Path, help="e.g. results/point/disk/seed0, or a file of skills")
     export.add_argument("--format", choices=("onnx", "safetensors"), default="onnx")
     export.add_argument("--out", type=Path, help="folder to write to (default: export/FORMAT in the run)")
+
+    dataset = command("dataset", commands.dataset, "write a chain's transitions as a Minari data set")
+    dataset.add_argument("run", type=Path, help="e.g. results/point_broken/disk/seed0")
+    dataset.add_argument("--out", type=Path, help="folder of data sets (default: export/minari in the run)")
+    dataset.add_argument("--id", help="name of the data set (default: disk/ENV/METHOD-seedSEED-v0)")
 
     publish = command("publish", commands.publish, "write a run's skills in 16 bits, with a card", presets=True)
     publish.add_argument("run", type=Path, help="e.g. results/laptop/ant/disk/seed0")

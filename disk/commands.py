@@ -142,6 +142,12 @@ def export(arguments: Namespace) -> None:
     print(f"{path}: written, loaded back and compared with the skills. {path.with_name(CARD)} describes it")
 
 
+def dataset(arguments: Namespace) -> None:
+    from disk.sharing.dataset import write_dataset
+
+    print(write_dataset(arguments.run, arguments.out, arguments.id))
+
+
 def publish(arguments: Namespace) -> None:
     from disk.process import configure_torch
     from disk.sharing.card import CARD

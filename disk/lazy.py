@@ -18,6 +18,7 @@ EXTRAS = {
     "figures": ("pandas", "pyarrow", "scipy", "matplotlib", "imageio", "imageio_ffmpeg", "PIL"),
     "downstream": ("stable_baselines3",),
     "onnx": ("onnx", "onnxruntime"),
+    "datasets": ("minari",),
 }
 """Modules that come with an extra of the package, in pyproject.toml."""
 
@@ -40,9 +41,10 @@ def need(name: str) -> Any:
 
 def missing(name: str | None) -> ExtraError | None:
     """Return the error for a module that an extra brings and that is not installed; None for any other module."""
+    package = (name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
-        if name in modules and importlib.util.find_spec(name) is None:
-            return ExtraError(f"{name} is not installed: run pip install 'disk-skills[{extra}]'")
+        if package in modules and importlib.util.find_spec(package) is None:
+            return ExtraError(f"{package} is not installed: run pip install 'disk-skills[{extra}]'")
     return None
 
 
