@@ -162,6 +162,7 @@ def test_runs_are_trained_and_exported_with_no_extra(empty: Empty, trained: Path
             "stable_baselines3",
             ["train-hierarchy", "--job", "{job}", "--skills", "{skills}", "--out", "c.csv"],
         ),
+        ("datasets", "minari", ["dataset", "{chain}"]),
         ("workflow", "snakemake", ["doctor"]),
     ],
 )
@@ -169,7 +170,8 @@ def test_a_missing_extra_is_named_in_one_line(
     empty: Empty, trained: Path, extra: str, module: str, words: list[str]
 ) -> None:
     job = tiny_config().hierarchy_job("point", "random", 0, 0).canonical()
-    given = {"{run}": trained, "{skills}": trained / "skills.safetensors", "{job}": job}
+    chain = trained.parents[1] / "disk/seed0"
+    given = {"{run}": trained, "{chain}": chain, "{skills}": trained / "skills.safetensors", "{job}": job}
     done = empty.run("-m", "disk", *[given.get(word, word) for word in words])
     assert "Traceback" not in done.stderr
     hint = f"{module} is not installed: run pip install 'disk-skills[{extra}]'"

@@ -150,6 +150,7 @@ def preset_tree(root: Path, *presets: str) -> Path:
 
 def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(doctor, "PROJECT", tmp_path)
+    monkeypatch.setattr(doctor, "SHIPPED", tmp_path / "config")
     shutil.copytree(PROJECT / "config", tmp_path / "config")
     quick = preset_tree(tmp_path / "results" / "quick", "quick.yaml")
     assert examine(quick).text().endswith("to continue: snakemake --cores 2 --configfile config/quick.yaml")
@@ -163,6 +164,7 @@ def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_
 def test_skills_are_counted_by_the_preset_that_made_them_or_not_at_all(trained: Path, tmp_path: Path, monkeypatch):
     """The tree has two skills of the point robot; the project's own presets have eight."""
     monkeypatch.setattr(doctor, "PROJECT", tmp_path)
+    monkeypatch.setattr(doctor, "SHIPPED", tmp_path / "config")
     text = examine(trained).text()
     assert "point/disk/seed0: 2 skills finished" in text
     assert "no preset in config/ made these; give --configfile" in text

@@ -41,7 +41,7 @@ def follow(page: str, project: Path) -> list[str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     for name in ("disk", "config"):
-        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PROJECT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
