@@ -68,6 +68,11 @@ def _at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def _place(text: str) -> Path | str:
+    """A path, or an address of a hub, whose slashes a path would lose."""
+    return text if text.startswith("hf://") else Path(text)
+
+
 def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="python -m disk", description="Learn skills without rewards, one after another.")
     top.add_argument("--version", action="version", version=f"disk {__version__}")
@@ -101,7 +106,9 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--results", type=Path, help="where results go (default: the configuration's)")
 
     evaluate = command("evaluate", commands.evaluate, "roll out, measure and draw a run's skills", presets=True)
-    evaluate.add_argument("run", type=Path, help="a run, e.g. results/point/disk/seed0, or published skills")
+    evaluate.add_argument(
+        "run", type=_place, help="a run, e.g. results/point/disk/seed0, or published skills, also hf://"
+    )
     evaluate.add_argument(
         "--latent-sets",
         type=_at_least(1),
@@ -162,6 +169,7 @@ def _add_sharing(command: AddCommand) -> None:
     publish = command("publish", commands.publish, "write a run's skills in 16 bits, with a card", presets=True)
     publish.add_argument("run", type=Path, help="e.g. results/laptop/ant/disk/seed0")
     publish.add_argument("--out", type=Path, required=True, help="folder to write to, e.g. pretrained/ant")
+    publish.add_argument("--to", metavar="hf://OWNER/NAME", help="also upload that folder to a model hub")
 
 
 def _add_workflow(command: AddCommand) -> None:

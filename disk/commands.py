@@ -50,21 +50,26 @@ def evaluate(arguments: Namespace) -> None:
     from disk.sharing.card import CARD
 
     configure_torch(arguments.threads)
+    run = arguments.run
+    if isinstance(run, str):
+        from disk.sharing.hub import fetch
+
+        run = fetch(run)
     if arguments.latent_sets:
         from disk.evaluation.run import evaluate_latent_sets
 
         config = _config(arguments)
-        print(evaluate_latent_sets(config, arguments.run, arguments.latent_sets, arguments.threads))
-    elif (arguments.run / CARD).exists():
+        print(evaluate_latent_sets(config, run, arguments.latent_sets, arguments.threads))
+    elif (run / CARD).exists():
         from disk.sharing.publish import check_published
 
-        print(check_published(arguments.run, arguments.threads))
+        print(check_published(run, arguments.threads))
     else:
         from disk.evaluation.run import evaluate_run
         from disk.figures.trajectories import draw_run
 
         config = _config(arguments)
-        print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
+        print(f"{evaluate_run(config, run, arguments.threads)}, {draw_run(config, run)}")
 
 
 def recall(arguments: Namespace) -> None:
@@ -156,6 +161,10 @@ def publish(arguments: Namespace) -> None:
     configure_torch(arguments.threads)
     path = publish(_config(arguments), arguments.run, arguments.out, arguments.threads)
     print(f"{path}: written and measured. {path.with_name(CARD)} has the measures")
+    if arguments.to:
+        from disk.sharing.hub import push
+
+        print(f"{push(path.parent, arguments.to)}: uploaded and compared")
 
 
 def train_skill(arguments: Namespace) -> None:

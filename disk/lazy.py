@@ -19,6 +19,7 @@ EXTRAS = {
     "downstream": ("stable_baselines3",),
     "onnx": ("onnx", "onnxruntime"),
     "datasets": ("minari",),
+    "hub": ("huggingface_hub",),
 }
 """Modules that come with an extra of the package, in pyproject.toml."""
 

@@ -18,6 +18,7 @@ import numpy as np
 from disk.errors import ArtefactError
 from disk.lazy import need
 from disk.sharing.card import CARD, card
+from disk.sharing.hub import PREFIX, fetch
 from disk.skills import Skills, must_act_by_modes
 from disk.skills import load as load_local
 from disk.storage.files import save_text, whole
@@ -38,7 +39,13 @@ COMPARED = 1000
 
 
 def load(source: str | Path) -> Skills:
-    """Load skills from a run's folder, a file of skills, or MLflow (`runs:/…`, `mlflow-artifacts:/…`, `models:/…`)."""
+    """Load skills from a run's folder, a file of skills, MLflow or a model hub.
+
+    MLflow's skills are at `runs:/…`, `mlflow-artifacts:/…` or `models:/…`. A hub's skills are at `hf://owner/name`, or
+    at one revision of it, `hf://owner/name@…`.
+    """
+    if str(source).startswith(PREFIX):
+        return load_local(fetch(str(source)))
     if not str(source).startswith(REMOTE):
         return load_local(source)
     from disk.config import load as load_config
