@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart compare fast test lint format schema figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare docs fast test lint format schema figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,12 @@ quickstart: setup  ## four methods on the point robot: train, measure, draw; min
 compare: setup  ## every method on the point robot, with controllers; half an hour
 	snakemake --cores $(CORES) --configfile config/quick.yaml config/compare.yaml
 	@python workflow/scripts/show.py results/compare/point
+
+docs: setup  ## the documentation as a site with search, in build/site
+	@python -m disk live pretrained/* --out docs/live/ || echo "The site will be without live pages (docs/live.md)."
+	python docs/site.py
+	zensical build --clean --strict
+	@echo "Open build/site/index.html"
 
 fast: setup lint  ## lint, types and unit tests
 	pytest -n $(CORES) --dist worksteal tests/unit

@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -33,9 +32,9 @@ def stage(out: Path) -> None:
     shutil.copytree(PROJECT / "docs", out, ignore=shutil.ignore_patterns("*.md", "*.py", "*.ipynb", "__pycache__"))
     names = pages()
     for source, page in names.items():
-        change = Changes(Path(source), Path(page), names, out)
-        write(out / page, "".join(change(part) for part in CODE.split((PROJECT / source).read_text())))
-    write(out / "tour.md", notebook(PROJECT / "docs/tour.ipynb", out))
+        path, change = PROJECT / source, Changes(Path(source), Path(page), names, out)
+        text = notebook(path, out) if path.suffix == ".ipynb" else path.read_text()
+        write(out / page, "".join(change(part) for part in CODE.split(text)))
     write(out / "commands.md", commands())
     live = sorted((out / "live").glob("*.html"))
     write(out / "live.md", (out / "live.md").read_text().replace("<!-- pages -->", "\n".join(map(live_link, live))))
@@ -46,7 +45,7 @@ def pages() -> dict[str, str]:
     docs = {path: path.removeprefix("docs/") for path in found("docs/*.md")}
     cards = {path: path.replace("/README.md", ".md") for path in found("pretrained/*/README.md")}
     others = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "config/README.md": "config.md"}
-    return {**docs, **others, **cards, "pretrained/README.md": "pretrained/index.md"}
+    return {**docs, **others, **cards, "docs/tour.ipynb": "tour.md", "pretrained/README.md": "pretrained/index.md"}
 
 
 def found(pattern: str) -> list[str]:
@@ -76,8 +75,6 @@ class Changes:
             place = f"source/{target}.md"
             language = {".py": "python", ".cff": "yaml"}[suffix]
             write(self.out / place, f"# {target}\n\n```{language}\n{(PROJECT / target).read_text()}```\n")
-        if suffix == ".ipynb":
-            place = place.replace(".ipynb", ".md")
         return f"]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
 
 
