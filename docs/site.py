@@ -20,7 +20,8 @@ from disk.cli import parser
 
 PROJECT = Path(__file__).resolve().parent.parent
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+HEADER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+LINK = re.compile(r"(?P<file>\[[\w/]+\.md)?\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$", re.DOTALL)
 MARKDOWN = {ord(character): f"&#{ord(character)};" for character in "_*|\\`[]~^"}
 """Characters of MathML that Markdown would read as its own."""
@@ -34,7 +35,7 @@ def stage(out: Path) -> None:
     for source, page in names.items():
         path, change = PROJECT / source, Changes(Path(source), Path(page), names, out)
         text = notebook(path, out) if path.suffix == ".ipynb" else path.read_text()
-        write(out / page, "".join(change(part) for part in CODE.split(text)))
+        write(out / page, "".join(change(part) for part in CODE.split(HEADER.sub("", text))))
     write(out / "commands.md", commands())
     live = sorted((out / "live").glob("*.html"))
     write(out / "live.md", (out / "live.md").read_text().replace("<!-- pages -->", "\n".join(map(live_link, live))))
@@ -67,7 +68,10 @@ class Changes:
         return part if CODE.fullmatch(part) else LINK.sub(self.link, FORMULA.sub(formula, part))
 
     def link(self, match: re.Match[str]) -> str:
-        """Point a link of the repository at the page of the site. A source file becomes a page that shows it."""
+        """Point a link of the repository at the page of the site.
+
+        A source file becomes a page that shows it. A page that is called by its file name is called by its title.
+        """
         target = os.path.normpath(self.source.parent / match["target"])
         place = self.names.get(target) or ("index.md" if target == "README.md" else target.removeprefix("docs/"))
         suffix = Path(target).suffix
@@ -75,7 +79,12 @@ class Changes:
             place = f"source/{target}.md"
             language = {".py": "python", ".cff": "yaml"}[suffix]
             write(self.out / place, f"# {target}\n\n```{language}\n{(PROJECT / target).read_text()}```\n")
-        return f"]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
+        name = f"[{title(PROJECT / target)}" if match["file"] else ""
+        return f"{name}]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
+
+
+def title(page: Path) -> str:
+    return page.read_text().partition("# ")[2].partition("\n")[0]
 
 
 def formula(match: re.Match[str]) -> str:

@@ -154,7 +154,7 @@ def of(calls: list[Call], name: str) -> list[Call]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_says_its_language_so_that_no_command_hides(page: str) -> None:
-    known = {"bash", "python", "yaml", "diff", "text", "mermaid"}
+    known = {"bash", "python", "yaml", "diff", "text"}
     assert {name for name, _ in BLOCK.findall((PROJECT / page).read_text())} <= known
 
 
@@ -184,7 +184,7 @@ def test_snakemake_plans_every_documented_target(calls: list[Call], project: Pat
         if given.lint or given.unlock:
             parsed += 1
             continue
-        options = [*(["--profile", given.profile] if given.profile else []),
+        options = [*(["--profile", *given.profile] if given.profile else []),
                    *(["--config", *given.config] if given.config else []),
                    *(["--configfile", *map(str, given.configfile)] if given.configfile else [])]  # fmt: skip
         together[tuple(options)] |= set(given.targets or ["all"])
@@ -216,7 +216,7 @@ def test_targets_of_make_exist(calls: list[Call], project: Path) -> None:
 
 def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the pages, so that `publish` comes before `evaluate` of what it published."""
-    from disk.show import physics
+    from disk.show import live, physics
 
     monkeypatch.chdir(project)
     monkeypatch.delenv("DISK_RUNTIME", raising=False)
@@ -236,6 +236,10 @@ def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monke
             tried["resolved"] += 1
         elif name == "live" and (arguments.fetch or not physics.available()):
             tried["parsed: needs npm"] += 1
+        elif name == "live" and len(arguments.runs) > 1:
+            for run, _ in live.pages(arguments.runs, arguments.out):
+                resolve(name, argparse.Namespace(run=run, configfile=[]), call)
+            tried["resolved"] += 1
         elif name == "evaluate" and (arguments.latent_sets or "pretrained/half" in str(arguments.run)):
             resolve(name, arguments, call)  # tests/training measure these
             tried["resolved"] += 1
