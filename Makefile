@@ -35,7 +35,7 @@ compare: setup  ## every method on the point robot, with controllers; half an ho
 	@python workflow/scripts/show.py results/compare/point
 
 docs: setup  ## the documentation as a site with search, in build/site
-	@python -m disk live pretrained/* --out docs/live/ || echo "The site will be without live pages (docs/live.md)."
+	@test -d docs/live || python -m disk live pretrained/* --out docs/live/ || echo "No live pages in it (docs/live.md)."
 	python docs/site.py
 	zensical build --clean --strict
 	@echo "Open build/site/index.html"
@@ -88,4 +88,4 @@ campaign: setup  ## tests that take too long for make test: a tracking server th
 	DISK_CAMPAIGN=1 pytest -m campaign
 
 clean:  ## remove caches, never results
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache build docs/live report.html

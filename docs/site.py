@@ -70,7 +70,8 @@ class Changes:
     def link(self, match: re.Match[str]) -> str:
         """Point a link of the repository at the page of the site.
 
-        A source file becomes a page that shows it. A page that is called by its file name is called by its title.
+        A source file becomes a page that shows it, a folder one that lists its files. A page that is called by its file
+        name is called by its title.
         """
         target = os.path.normpath(self.source.parent / match["target"])
         place = self.names.get(target) or ("index.md" if target == "README.md" else target.removeprefix("docs/"))
@@ -79,6 +80,10 @@ class Changes:
             place = f"source/{target}.md"
             language = {".py": "python", ".cff": "yaml"}[suffix]
             write(self.out / place, f"# {target}\n\n```{language}\n{(PROJECT / target).read_text()}```\n")
+        if (PROJECT / target).is_dir():
+            files = [path.relative_to(PROJECT / target) for path in sorted((PROJECT / target).rglob("*.*"))]
+            place = f"{place}/index.md"
+            write(self.out / place, f"# {target}\n\n" + "".join(f"- [{file}]({file})\n" for file in files))
         name = f"[{title(PROJECT / target)}" if match["file"] else ""
         return f"{name}]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
 

@@ -220,6 +220,7 @@ def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monke
 
     monkeypatch.chdir(project)
     monkeypatch.delenv("DISK_RUNTIME", raising=False)
+    monkeypatch.setattr("torch.set_num_interop_threads", lambda threads: None)  # torch allows it once a process
     tried: Counter[str] = Counter()
     for written in calls[0].folder.glob("*.yaml"):
         shutil.copy(written, project)
@@ -311,5 +312,8 @@ def test_python_on_the_pages_runs(page: str, project: Path, monkeypatch: pytest.
 def test_settings_on_the_pages_are_valid(page: str) -> None:
     from disk.config import parse
 
-    for text in blocks(page, "yaml"):
-        parse(raw_config(yaml.safe_load(text)))
+    settings = [yaml.safe_load(text) for text in blocks(page, "yaml")]
+    for own in settings:
+        parse(raw_config(own))
+    for runs in re.findall(r"`(runs: \[[^`]+)`", (PROJECT / page).read_text()):
+        parse(raw_config(*settings, yaml.safe_load(runs)))  # run groups that name the page's rows
