@@ -36,7 +36,7 @@ compare: setup  ## every method on the point robot, with controllers; half an ho
 
 docs: setup  ## the documentation as a site with search, in build/site
 	@test -d docs/live || python -m disk live pretrained/* --out docs/live/ || echo "No live pages in it (docs/live.md)."
-	python docs/site.py
+	python docs/gather.py
 	zensical build --clean --strict
 	@echo "Open build/site/index.html"
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import PROJECT, once
 
-SITE = runpy.run_path(str(PROJECT / "docs/site.py"))
+GATHER = runpy.run_path(str(PROJECT / "docs/gather.py"))
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it. Read only."""
 
     def make(folder: Path) -> None:
-        SITE["stage"](folder / "build/docs")
+        GATHER["stage"](folder / "build/docs")
         shutil.copy(PROJECT / "mkdocs.yml", folder)
         command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT), "NO_COLOR": "1"}
@@ -93,7 +93,7 @@ def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
 
     settings = re.sub(r"!!python\S+", "", (PROJECT / "mkdocs.yml").read_text())
     named = pages(yaml.safe_load(settings)["nav"])
-    written = {page for page in SITE["pages"]().values() if not page.startswith("pretrained/") or "index" in page}
+    written = {page for page in GATHER["pages"]().values() if not page.startswith("pretrained/") or "index" in page}
     assert set(named) == written | {"commands.md"}
     assert len(named) == len(set(named))
 

@@ -93,11 +93,12 @@ def title(page: Path) -> str:
 
 
 def formula(match: re.Match[str]) -> str:
-    """Return a formula as MathML, which browsers draw without a script."""
-    display = match["block"] is not None
-    mathml = convert(" ".join((match["block"] or match["inline"]).split()), display="block" if display else "inline")
-    mathml = mathml.translate(MARKDOWN)
-    return f'<div class="formula">{mathml}</div>' if display else mathml
+    """Return a formula as MathML, which browsers draw without a script. One wider than a phone scrolls by itself."""
+    text = " ".join((match["block"] or match["inline"]).split())
+    if match["block"]:
+        return f'<div class="formula">{convert(text, display="block").translate(MARKDOWN)}</div>'
+    mathml = convert(text).translate(MARKDOWN)
+    return f'<span class="formula">{mathml}</span>' if len(text) > 60 else mathml
 
 
 def notebook(path: Path, out: Path) -> str:
