@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml $(LOCKS) | cksum | cu
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart compare fast test lint format schema lock figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare docs fast test lint format schema lock figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,12 @@ quickstart: setup  ## four methods on the point robot: train, measure, draw; min
 compare: setup  ## every method on the point robot, with controllers; half an hour
 	snakemake --cores $(CORES) --configfile config/quick.yaml config/compare.yaml
 	@python workflow/scripts/show.py results/compare/point
+
+docs: setup  ## the documentation as a site with search, in build/site
+	@test -d docs/live || python -m disk live pretrained/* --out docs/live/ || echo "No live pages in it (docs/live.md)."
+	python docs/gather.py
+	zensical build --clean --strict
+	@echo "Open build/site/index.html"
 
 fast: setup lint  ## lint, types and unit tests
 	pytest -n $(CORES) --dist worksteal tests/unit
@@ -96,4 +102,4 @@ campaign: setup  ## tests that take too long for make test: a tracking server th
 	DISK_CAMPAIGN=1 pytest -m campaign
 
 clean:  ## remove caches, never results
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache build docs/live report.html

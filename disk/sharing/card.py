@@ -33,7 +33,7 @@ action = session.run(["action"], inputs)[0]""",
 import disk
 
 skills = disk.load("{name}")
-action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
+action = skills[3].act(obs)  # skill 4 (index 3); obs: ({size},) or (B, {size})""",
 }
 
 
