@@ -17,6 +17,7 @@ from typing import Any
 from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
 from disk.errors import ArtefactError, to_blame
 from disk.evaluation.run import refuse_strangers
+from disk.evaluation.words import announce
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
 from disk.learning.build import choose_device, joint_parts, skill_parts
 from disk.learning.loop import train
@@ -128,6 +129,7 @@ def train_run(
         if not complete or (run / CHECKPOINT).exists():  # left by a process that was killed as its last act
             with watch(run):
                 learn_jointly(joint, run, config.runtime)
+            announce(joint, run)
         return run
     count = environment.skills if skills is None else skills
     owners = [config.owner_of(method, skill) for skill in range(count)]
@@ -140,6 +142,7 @@ def train_run(
         if not complete or checkpoint_beside(folder).exists():
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)
+            announce(job, folder, count)
     bundle_run([folder / POLICY for folder in folders], run / SKILLS)
     return run
 

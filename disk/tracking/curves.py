@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from disk.storage.layout import CURVE, METRICS
 from disk.tracking.record import Row
+from disk.tracking.shown import BY_SKILL
 
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 Curves = dict[str, dict[int, float]]
@@ -94,7 +95,7 @@ def measures_by_skill(measures: Sequence[Measure]) -> Curves:
     curves: Curves = {}
     for measure in measures:
         if measure.condition == measures[0].condition and measure.skill >= 0 and math.isfinite(measure.value):
-            curves.setdefault(f"by_skill/{measure.metric}", {})[measure.skill] = measure.value
+            curves.setdefault(f"{BY_SKILL}{measure.metric}", {})[measure.skill] = measure.value
     return curves
 
 

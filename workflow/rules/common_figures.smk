@@ -94,11 +94,6 @@ def stats_of_runs(wildcards):
 # Videos and galleries.
 
 
-def first_condition(wildcards):
-    """Return the condition that pictures show by default."""
-    return conditions_of(wildcards.env)[0]
-
-
 def existing_videos(wildcards):
     """Return the existing videos of an environment's runs, with their times.
 
@@ -106,8 +101,9 @@ def existing_videos(wildcards):
     OpenGL.
     """
     root = RESULTS / wildcards.env
-    videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
-    return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
+    runs = [root / m / f"seed{seed}" for m, seed in runs_of(wildcards.env)]
+    videos = sorted(path for run in runs for path in run.glob("skills*.mp4"))
+    return [f"{path} {int(path.stat().st_mtime)}" for path in videos]
 
 
 def live_rollouts(wildcards):
