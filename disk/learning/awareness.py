@@ -34,6 +34,11 @@ ROUTINE = 0.5
 """Share of the allowed probe steps that is spent without suspicion. The rest confirms one at once."""
 
 
+def due(now: int, spent: int, share: float, suspicious: bool) -> bool:
+    """Return True if a probe may be taken that brings the probe steps to `spent` at global step `now`."""
+    return spent <= share * (1.0 if suspicious else ROUTINE) * now
+
+
 class Watch:
     def __init__(self, job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> None:
         assert job.aware is not None
@@ -69,7 +74,7 @@ class Watch:
 
     def look(self, step: int) -> bool:
         """Probe the world if it is time. Return True if the skill under way ends here."""
-        while self.skills is not None and not self.closed and self._allowed(self.start + step):
+        while self.skills is not None and not self.closed and self._due(self.start + step):
             probed, number = self.detector.next(), len(self.probes)
             seed = seed_of("probe", self.job.seed, self.job.skill, number)
             horizon, now = self.job.world.horizon, self.start + step
@@ -77,9 +82,8 @@ class Watch:
             self._take(step, probed, features(path, horizon))
         return self.closed
 
-    def _allowed(self, now: int) -> bool:
-        share = self.settings.share * (1.0 if self.detector.suspicious else ROUTINE)
-        return bool(self.spent + self.job.world.horizon <= share * now)
+    def _due(self, now: int) -> bool:
+        return due(now, self.spent + self.job.world.horizon, self.settings.share, self.detector.suspicious)
 
     def _take(self, step: int, probed: int, values: np.ndarray) -> None:
         """Take a probe into account."""
