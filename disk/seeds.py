@@ -20,8 +20,9 @@ STREAMS = {
     "objective": 5,
     "latent": 6,
     "normaliser": 9,
+    "probe": 12,
 }
-Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser"]
+Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser", "probe"]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

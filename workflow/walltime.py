@@ -60,6 +60,8 @@ def steps_of(job: Job) -> int:
     """Return the most environment steps that a training takes; a budget may spend those that earlier skills saved."""
     if isinstance(job, SkillJob) and job.budget and job.planned is not None:
         return min(round(job.budget.most * job.steps), job.planned)
+    if isinstance(job, SkillJob) and job.aware:  # the skill before may have left all but nothing of its own
+        return 2 * job.steps
     return job.decisions * job.steps if isinstance(job, HierarchyJob) else job.steps or 0
 
 

@@ -25,6 +25,7 @@ from disk.config.objectives import objectives
 from disk.config.running import Evaluation, Hierarchy, Runtime, Tracking
 from disk.config.settings import (
     Adaptive,
+    Aware,
     Budget,
     Curriculum,
     Given,
@@ -48,6 +49,7 @@ __all__ = [
     "PROJECT",
     "SHIPPED",
     "Adaptive",
+    "Aware",
     "Budget",
     "Change",
     "Config",
@@ -99,6 +101,7 @@ class Config(Model):
     adaptive: Adaptive
     normaliser: Measured
     budget: Budget
+    aware: Aware
     evaluation: Evaluation
     hierarchy: Hierarchy
     tracking: Tracking
@@ -210,7 +213,7 @@ class Config(Model):
             seed=seed,
             skill=skill,
             steps=self.steps_of(env, method, skill),
-            start_step=self.start_of(env, method, skill) if environment.evolution else None,
+            start_step=self.start_of(env, method, skill) if environment.evolution or row.aware else None,
             sac=self.sac_of(env, method),
             objective=settings.relevant_to(skill),
             first_alpha=environment.first_alpha if first and settings.first is None else None,
@@ -223,6 +226,7 @@ class Config(Model):
             normaliser=self.normaliser_of(env, method),
             budget=self.budget if row.budget else None,
             planned=self.start_of(env, method, skill + 1) if row.budget else None,
+            aware=self.aware if row.aware else None,
             code=code_hash() if self.retrain_on_code_change else None,
         )
 

@@ -14,6 +14,7 @@ from disk.config.environments import World
 from disk.config.objectives import settings_from
 from disk.config.settings import (
     Adaptive,
+    Aware,
     Budget,
     Curriculum,
     Given,
@@ -82,7 +83,7 @@ class SkillJob(Model):
     """Null: nothing is inherited."""
     own_share: Share | None = None
     """Share of a batch that is the skill's own transitions; null: batches are uniform."""
-    warm: Literal["last", "diverse"] | None = None
+    warm: Literal["last", "diverse", "recall"] | None = None
     """Which earlier skill's policy it starts from; null: none."""
     adaptive: Adaptive | None = None
     """When it ends before its steps are used; null: never."""
@@ -92,6 +93,8 @@ class SkillJob(Model):
     """How it spends its steps and what earlier skills have saved; null: it has its steps."""
     planned: NonNegativeInt | None = None
     """Steps that the schedule plans for this skill and all earlier ones. A budget may spend those that are left."""
+    aware: Aware | None = None
+    """How it looks for changes of the world; null: it does not."""
     code: str | None = None
 
 

@@ -276,6 +276,19 @@ class Budget(Model):
     """How often a duplicate is trained again from other weights, if its share of steps is left."""
 
 
+class Aware(Model):
+    """How a chain finds out for itself that its world has changed, and what it does then."""
+
+    share: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Most probe steps of frozen skills, as a share of the run's steps so far. They are outside the budget."""
+    rate: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """False alarms per probe: fewer than this on average while nothing changes."""
+    close: Share
+    """A skill that has taken more than this share of its steps ends at a change; the next skill gets the rest."""
+    old: Share
+    """Share of every batch that is drawn from transitions of the old world after a change."""
+
+
 class Curriculum(Model):
     """VALOR's growing number of skills."""
 

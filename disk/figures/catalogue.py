@@ -74,7 +74,7 @@ def figures_of(config: Config, env: str) -> Iterator[str]:
     if config.environment(env).evolution:
         yield f"{env}/forgetting.svg"
         if config.environment(env).moves is not None:
-            yield f"{env}/usable.svg"
+            yield from (f"{env}/{name}.svg" for name in ("usable", "recovery"))
         yield from (f"{env}/{method}/seed{seed}/worlds.svg" for method, seed in learned.items())
     if beside_each_other(config, env):
         yield f"{env}/legs.svg"

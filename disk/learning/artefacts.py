@@ -13,8 +13,9 @@ import torch
 from disk.config import JointJob, SkillJob
 from disk.envs import Projected, make
 from disk.errors import ArtefactError
-from disk.evaluation.rollout import visits
+from disk.evaluation.rollout import episodes, first_states
 from disk.learning.convergence import Spending, is_duplicate
+from disk.learning.detection import features
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
 from disk.networks import Actor
@@ -93,7 +94,9 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     skill.save(out / POLICY)
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
     last = max(parts.start, parts.start + parts.steps - 1)
-    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
+    [paths] = episodes(skill, job.world, job.objective.past_states, seeds, last)
+    states, collected = first_states(paths, job.objective.past_states), sum(len(path.sigma) - 1 for path in paths)
+    reference = np.array([features(path, job.world.horizon) for path in paths])
     with whole(out / VISITS) as file:
         np.save(file, states)
     shard = replay.newest(min(parts.steps, len(replay)))
@@ -112,6 +115,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         **spent(job, parts),
         "collected_steps": collected + parts.collected,
+        **({} if parts.watch is None else {"aware": parts.watch.about(reference, parts.steps)}),
         **_normalised(parts),
         **provenance(job),
         "stamp": stamp,

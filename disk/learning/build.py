@@ -16,12 +16,13 @@ from disk.config.objectives import name_of
 from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
 from disk.learning.artefacts import describe, read_visits
+from disk.learning.awareness import Watch
 from disk.learning.convergence import Settling, Spending, cap_of
 from disk.learning.normaliser import Normaliser, prepare
 from disk.learning.normaliser import read as read_normaliser
 from disk.learning.objectives import Objective, Setting, kinds
 from disk.learning.objectives.diayn import DiaynObjective
-from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
+from disk.learning.objectives.incremental import IncrementalObjective, Paid, farthest, inverse_mean
 from disk.learning.objectives.parallel import ParallelObjective
 from disk.learning.parts import Parts
 from disk.learning.replay import Replay, inherit
@@ -36,20 +37,22 @@ from disk.storage.replay import Columns
 
 def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) -> Parts:
     """Build the next skill of a chain, after the `earlier` ones."""
-    start = job.start_step or 0
-    env = make(job.world, start)
+    env = make(job.world, job.start_step or 0)
+    watch = None if job.aware is None else Watch(job, earlier, env.sigma_size)
+    start = watch.start if watch else job.start_step or 0
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
     agent = _agent(job, columns.obs, columns.action, job.skill, device)
     meta = {**describe(env, job), "skill": job.skill}
     normaliser = _normaliser(job, earlier, meta)
+    objective, collected = _incremental(job, earlier, env, agent.generator, device, watch)
     if job.warm is not None:
-        model = load(_model_skill(job, earlier) / POLICY).actor.state_dict()
+        model = load(_model_skill(job, earlier, objective.past) / POLICY).actor.state_dict()
         agent.actor.load_state_dict(model if normaliser is None else normaliser.unfolded(model))
-    objective, collected = _incremental(job, earlier, env, agent.generator, device)
     stats = [read_stats(folder) for folder in earlier] if job.budget else []
     steps = (
         cap_of(job.budget, job.steps, job.planned or 0, [each["steps"] for each in stats]) if job.budget else job.steps
     )
+    steps = watch.steps if watch else steps
     replay = _replay(job, earlier, steps, columns, agent.generator, device)
 
     def another(attempt: int) -> tuple[SAC, Objective]:
@@ -72,6 +75,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         inherited=[replay.added],
         own=None if job.own_share is None else round(job.own_share * job.sac.batch_size),
         collected=collected,
+        watch=watch,
         normaliser=normaliser,
         settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
         attempt=another,
@@ -102,7 +106,12 @@ def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any])
 
 
 def _incremental(
-    job: SkillJob, earlier: Sequence[Path], env: Projected, generator: torch.Generator, device: torch.device
+    job: SkillJob,
+    earlier: Sequence[Path],
+    env: Projected,
+    generator: torch.Generator,
+    device: torch.device,
+    watch: Watch | None = None,
 ) -> tuple[IncrementalObjective, int]:
     """Return the objective, with α and β from the skill before, and the steps that collecting 𝒯 took."""
     config, collected = job.objective, 0
@@ -111,7 +120,7 @@ def _incremental(
     beta: float | None = 0.0
     paid: Paid | None = None
     if earlier:
-        states, collected = _past(job, earlier, env.sigma_size)
+        states, collected = (watch.past, 0) if watch else _past(job, earlier, env.sigma_size)
         past = torch.from_numpy(np.concatenate(states))
         before = read_stats(earlier[-1])
         alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
@@ -138,10 +147,12 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
     return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
 
 
-def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
-    """Return the earlier skill whose policy a new one starts from."""
+def _model_skill(job: SkillJob, earlier: Sequence[Path], past: Tensor | None) -> Path:
+    """Return the earlier skill whose policy a new one starts from. `past` are all their states, 𝒯."""
     if job.warm == "last":
         return earlier[-1]
+    if job.warm == "recall" and past is not None:
+        return earlier[farthest(list(past.view(len(earlier), -1, past.shape[1])), job.objective.neighbours)]
     return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
 
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from disk.config import Sac
 from disk.envs import Projected
+from disk.learning.awareness import Watch
 from disk.learning.convergence import Settling, Spending
 from disk.learning.normaliser import Normaliser
 from disk.learning.objectives import Objective
+from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.replay import Batch, Replay
 from disk.learning.sac import SAC
 from disk.learning.schedules import Prior, Schedule
@@ -54,6 +56,8 @@ class Parts:
     """Steps outside the budget, for 𝒯."""
     settling: Settling | Spending | None = None
     """Says when a skill has converged; None: it takes all its steps."""
+    watch: Watch | None = None
+    """Looks for changes of the world; None: nobody does."""
     normaliser: Normaliser | None = None
     """Normalises observations; None: they are raw."""
     relabel: float | None = None
@@ -74,6 +78,17 @@ class Parts:
         """Try the skill again, from other weights and on the same replay."""
         assert self.attempt is not None
         self.agents[0], self.objective = self.attempt(attempt)
+
+    def notice(self) -> None:
+        """Take over what the watch has found: 𝒯 of the new world, and which transitions are of the old one."""
+        watch, replay = self.watch, self.replays[0]
+        if watch is None or not watch.fresh:
+            return
+        assert isinstance(self.objective, IncrementalObjective)
+        self.objective.past = torch.from_numpy(np.concatenate(watch.past)).to(self.latents.device)
+        before = self.inherited[0] + (watch.since or 0) - self.start
+        replay.forget(before, watch.settings.old, self.sac.batch_size)
+        self.collected, watch.fresh = watch.collected, False
 
     def observe(self, skill: int, step: int, sigma: np.ndarray) -> None:
         """Show the objective, and the test of convergence, the state that a step led to."""

@@ -19,6 +19,7 @@ from disk.errors import ArtefactError, to_blame
 from disk.evaluation.run import refuse_strangers
 from disk.evaluation.words import announce
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
+from disk.learning.awareness import changes_table
 from disk.learning.build import choose_device, joint_parts, skill_parts
 from disk.learning.loop import train
 from disk.learning.training import Training
@@ -26,6 +27,7 @@ from disk.skills import bundle
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import load_rows, load_stats, save_json, save_text, sweep
 from disk.storage.layout import (
+    CHANGES,
     CHECKPOINT,
     CURVE,
     JOB,
@@ -68,6 +70,7 @@ def finish(training: Training, job: SkillJob | JointJob | HierarchyJob) -> None:
     """Resume a training where an earlier process of the same job stopped, and train to the end."""
     sweep(training.checkpoint.directory)
     training.resume()
+    training.look_around()
     save_json(training.checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
     with until_signal() as asked_to_stop:
         train(training, asked_to_stop)
@@ -180,6 +183,8 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name(CURVE), "\n".join(lines) + "\n")
+    if all("aware" in about for about in stats):
+        save_text(out.with_name(CHANGES), changes_table([about["aware"] for about in stats]))
 
 
 @contextmanager

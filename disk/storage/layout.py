@@ -6,7 +6,7 @@
   skills.safetensors  progress.csv      all skills of the run, and their curves
   snapshots/{step}.safetensors          skills of a joint method during training
   rollouts/{condition}.parquet          trajectories, from which everything else is measured and drawn
-  metrics.csv  after_training.csv  usable.csv
+  metrics.csv  after_training.csv  usable.csv  changes.csv
   hierarchy/seed{h}.csv                 a controller over the run's skills
 {root}/{env}/hausdorff.csv summary.csv  tables over all runs of an environment
 """
@@ -24,6 +24,8 @@ POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
 AFTER_TRAINING, USABLE = "after_training.csv", "usable.csv"
+CHANGES = "changes.csv"
+"""Probes of a run that is not told when its world changes, and what it decided."""
 HAUSDORFF, SUMMARY = "hausdorff.csv", "summary.csv"
 """Tables of an environment."""
 LATENT_SETS = "latent_sets.csv"

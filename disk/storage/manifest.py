@@ -55,6 +55,8 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         found["spent"] = json.dumps(
             [[stats["steps"], stats.get("own_diversity")] for stats in map(read_stats, earlier)]
         )
+    if job.aware:
+        found["aware"] = json.dumps([read_stats(folder).get("aware") for folder in earlier], sort_keys=True)
     return found
 
 
@@ -77,7 +79,7 @@ def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
     """Settings that all skills of a chain have in common. The first skill lacks those about earlier skills."""
     first = job.get("skill") == 0
     later = () if first else ("replay_keep", "own_share", "warm")
-    names = ("sac", "replay_capacity", "adaptive", "budget", "code", "normaliser", *later)
+    names = ("sac", "replay_capacity", "adaptive", "budget", "aware", "code", "normaliser", *later)
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
     if objective.get("objective.normaliser") == "running":  # the first skill has none, and later ones have its window
         objective["objective.normaliser"] = None
@@ -130,7 +132,7 @@ def as_recorded(path: Path) -> None:
 
 def _read_from_earlier(job: SkillJob) -> list[str]:
     """Names of the files of each earlier skill that this training reads."""
-    read = {VISITS: job.start_step is None, REPLAY: job.replay_keep is not None}
+    read = {VISITS: job.start_step is None or job.aware is not None, REPLAY: job.replay_keep is not None}
     return [name for name in CHECKED if read.get(name, True)]
 
 

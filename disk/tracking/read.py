@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from disk.downstream.curve import LIVE
-from disk.storage.layout import CHECKPOINT, CURVE, JOB, POLICY, SKILL_NAME, SKILLS, STATS, Run, checkpoint_beside
+from disk.storage.layout import (
+    CHANGES,
+    CHECKPOINT,
+    CURVE,
+    JOB,
+    POLICY,
+    SKILL_NAME,
+    SKILLS,
+    STATS,
+    Run,
+    checkpoint_beside,
+)
 from disk.tracking.curves import (
     Measure,
     mean_measures,
     measures_by_skill,
     read_chain,
+    read_changes,
     read_controller_rows,
     read_measures,
     read_rows,
@@ -59,7 +71,12 @@ def read_run(run: Path) -> Record:
     return Record(
         **_names(place),
         rows=rows,
-        results={**mean_measures(measures, steps), **measures_by_skill(measures), **read_chain(run)}
+        results={
+            **mean_measures(measures, steps),
+            **measures_by_skill(measures),
+            **read_chain(run),
+            **read_changes(run),
+        }
         if finished
         else {},
         params={**_flat(job), **_identity(place)},
@@ -179,6 +196,7 @@ def _shown(place: Run) -> dict[str, Path]:
     videos, clips = sorted(run.glob("skills*.mp4")), sorted(run.glob("clips/skill*.mp4"))
     return {
         **{f"figures/{path.name}": path for path in sorted(run.glob("*.svg"))},
+        **{f"tables/{path.name}": path for path in run.glob(CHANGES)},
         **{f"videos/{path.name}": path for path in videos if _is_current(path, skills)},
         **{f"clips/{clip.name}": clip for clip in clips if clip.stem not in children and _is_current(clip, skills)},
     }

@@ -121,6 +121,26 @@ rule usable:
         )
 
 
+rule recovery:
+    """Draw what each method has left after a change of the world, and how fast it is back."""
+    input:
+        of_learned_runs("usable.csv"),
+    output:
+        table="<results>/{env}/recovery.csv",
+        figure=report(
+            "<results>/{env}/recovery.svg",
+            caption="../report/recovery.rst",
+            category="Worlds that change",
+            labels={"environment": "{env}", "figure": "recovery"},
+        ),
+    log:
+        "<logs>/{env}/recovery.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/recovery.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+
+
 rule consistency:
     """Draw how much the episodes of a skill differ over time, in every condition."""
     input:

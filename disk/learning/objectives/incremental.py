@@ -12,7 +12,7 @@ terms make a reward (`shape`), and the first skill's α (`first`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,13 @@ def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
         squares.numpy().sort(axis=1)
         return squares[:, k - 1].sqrt()
     return squares.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1).sqrt()
+
+
+def farthest(states: Sequence[Tensor], k: int, most: int = 256) -> int:
+    """Return the skill that stays farthest from all others, given `most` evenly spaced states of each (N, D)."""
+    thin = [own[:: -(-len(own) // most)] for own in states]
+    others = [torch.cat(thin[:i] + thin[i + 1 :]) if len(thin) > 1 else thin[i] for i in range(len(thin))]
+    return int(torch.stack([kth_distance(*pair, k).mean() for pair in zip(thin, others, strict=True)]).argmax())
 
 
 ANNEALING: dict[str, Callable[[float], float]] = {
