@@ -20,8 +20,11 @@ STREAMS = {
     "objective": 5,
     "latent": 6,
     "normaliser": 9,
+    "projection": 10,
 }
-Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser"]
+Stream = Literal[
+    "learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser", "projection"
+]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

@@ -21,6 +21,8 @@ from disk.config import Config
 from disk.errors import ArtefactError
 
 POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy"
+PROJECTION = "projection.safetensors"
+"""φ of a skill, or of a joint run, whose σ is learned."""
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
 AFTER_TRAINING, USABLE = "after_training.csv", "usable.csv"

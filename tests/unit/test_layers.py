@@ -10,7 +10,7 @@ from conftest import PROJECT
 
 LAYERS = [
     {"errors", "lazy", "seeds", "config", "storage.files", "storage.layout", "storage.provenance"},
-    {"envs", "networks", "skills", "storage"},
+    {"envs", "networks", "projection", "skills", "storage"},
     {"evaluation"},
     {"learning"},
     {"downstream"},
