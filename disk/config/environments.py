@@ -33,7 +33,7 @@ class Coordinates(Model):
         if len(given) != 1:
             raise ValueError(f"give exactly one of qpos, com, info, observation; given: {given or 'none'}")
         if not self.entries:
-            raise ValueError(f"{given[0]} must list a coordinate or more")
+            raise ValueError(f"{given[0]} must list one or two coordinates, or more for sigma, not none")
         return self
 
     @cached_property  # these two are asked for at every step
