@@ -1,7 +1,7 @@
 """The layout of results: the one owner of file and folder names.
 
 {root}/{env}/{method}/seed{seed}/       a run, `Run`
-  skill{NN}/                            a skill of a chain: SKILL_FILES
+  skill{NN}/                            a skill of a chain: SKILL_FILES, and PROJECTION if its σ is learned
   skill{NN}.checkpoint/                 its training; `checkpoint/` where all skills are learned together
   skills.safetensors  progress.csv      all skills of the run, and their curves
   snapshots/{step}.safetensors          skills of a joint method during training
