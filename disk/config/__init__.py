@@ -177,7 +177,8 @@ class Config(Model):
     def world_of(self, env: str, method: str) -> World:
         """The world that a method learns in: the environment's, with the method's own view of it."""
         row = self.methods[method]
-        own = {name: getattr(row, name) for name in ("sigma", "sigma_steps") if getattr(row, name) is not None}
+        own: dict[str, Any] = {} if row.sigma_steps is None else {"sigma_steps": row.sigma_steps}
+        own |= {} if row.sigma == "environment" else {"sigma": row.sigma}
         return changed(self.environments[env].training_world(), own, f"methods.{method} in {env}")
 
     def projection_of(self, env: str, method: str) -> Projection | None:

@@ -83,8 +83,8 @@ class Method(Model):
     """Those that it sets differently in some environments only."""
     sigma_steps: PositiveInt | None = None
     """Number of steps over which σ, the velocity, is averaged. Null: use the environment's value."""
-    sigma: Literal["learned"] | Coordinates | None = None
-    """σ in place of the environment's: learned, or coordinates. Null: the environment's."""
+    sigma: Literal["environment", "learned"] | Coordinates = "environment"
+    """σ: the environment's, or in its place learned, or coordinates."""
     projection: dict[str, Any] = {}
     """Settings of a learned σ that this method sets differently."""
 
