@@ -22,6 +22,7 @@ from disk.config.settings import (
     Measured,
     Model,
     Name,
+    Projection,
     Sac,
     Share,
 )
@@ -89,6 +90,8 @@ class SkillJob(Model):
     """When it ends before its steps are used; null: never."""
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    projection: Projection | None = None
+    """How φ is learned; null: σ is given."""
     budget: Budget | None = None
     """How it spends its steps and what earlier skills have saved; null: it has its steps."""
     planned: NonNegativeInt | None = None
@@ -117,6 +120,8 @@ class JointJob(Model):
     snapshots: list[PositiveInt] | None = None
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    projection: Projection | None = None
+    """How φ is learned; null: σ is given, or not needed."""
     acts: Literal["sample"] | None = None
     """How untrained policies act; null: by their modes."""
     code: str | None = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, WithJsonSchema, model_validator
 
+from disk.config.environments import Coordinates
 from disk.config.objectives import objectives
 from disk.config.settings import OF_CHAINS, Model, Name, Share, known
 
@@ -84,6 +85,10 @@ class Method(Model):
     """Those that it sets differently in some environments only."""
     sigma_steps: PositiveInt | None = None
     """Number of steps over which σ, the velocity, is averaged. Null: use the environment's value."""
+    sigma: Literal["environment", "learned"] | Coordinates = "environment"
+    """σ: the environment's, or in its place learned, or coordinates."""
+    projection: dict[str, Any] = {}
+    """Settings of a learned σ that this method sets differently."""
 
     normalise: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
     """Normalise observations in training by a fixed mean and deviation. Saved skills see raw ones. Null: do not."""

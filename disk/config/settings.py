@@ -247,6 +247,25 @@ class Given(Model):
         return self
 
 
+class Projection(Model):
+    """How φ is learned, the projection of rows with `sigma: learned`."""
+
+    width: PositiveInt
+    """Numbers that φ maps a state to."""
+    hidden: list[PositiveInt]
+    """Widths of φ's hidden layers. Empty: φ is linear."""
+    learning_rate: PositiveFloat
+    """Of φ and the dual variable (Adam)."""
+    updates: PositiveInt
+    """Batches that φ is trained on before it is frozen."""
+    dual: PositiveFloat
+    """The dual variable at the start."""
+    slack: NonNegativeFloat
+    """How much a step that is shorter than 1 counts at most."""
+    distance: Literal["change", "place"]
+    """Rewards measure distances between changes, φ(s') - φ(s), or between places, φ(s')."""
+
+
 class Adaptive(Model):
     """When a skill of a chain has converged, so that it ends before its steps are used."""
 

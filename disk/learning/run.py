@@ -41,7 +41,7 @@ from disk.storage.layout import (
     snapshot_name,
 )
 from disk.storage.lock import snakemake_is_gone
-from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum
+from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum, with_projection
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     writable(out)
     inputs = identity(job, earlier)
     same_chain(job, earlier, out.parent)
-    expected = stamp(job.canonical(), inputs)
-    with resumable(checkpoint_beside(out), expected, lambda mark: _is_whole(out, mark, CHECKED)) as checkpoint:
+    expected, files = stamp(job.canonical(), inputs), with_projection(job, *CHECKED)
+    with resumable(checkpoint_beside(out), expected, lambda mark: _is_whole(out, mark, files)) as checkpoint:
         if checkpoint is not None:
             training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
             finish(training, job)
@@ -98,7 +98,7 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         write_untrained(job, out)
         return
     expected, policies = stamp(job.canonical(), {}), job.skills if job.policies == "independent" else 1
-    files = [SKILLS, *map(snapshot_name, job.snapshots or [])]
+    files = with_projection(job, SKILLS, *map(snapshot_name, job.snapshots or []))
     with resumable(out / CHECKPOINT, expected, lambda mark: _is_whole(out, mark, files), policies) as checkpoint:
         if checkpoint is not None:
             training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)

@@ -99,6 +99,8 @@ class Training:
             parts.watch.load_state(_part(tensors, "watch"))
         if parts.normaliser:
             parts.normaliser.load_state(_part(tensors, "normaliser"))
+        if parts.projection:
+            parts.projection.load_state(_part(tensors, "projection"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for episode, (number, _) in zip(self.episodes, meta["lanes"], strict=True):
             episode.number = number
@@ -121,6 +123,8 @@ class Training:
             named["watch"] = parts.watch.state()
         if parts.normaliser:
             named["normaliser"] = parts.normaliser.state()
+        if parts.projection:
+            named["projection"] = parts.projection.state()
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()

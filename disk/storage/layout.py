@@ -1,7 +1,7 @@
 """The layout of results: the one owner of file and folder names.
 
 {root}/{env}/{method}/seed{seed}/       a run, `Run`
-  skill{NN}/                            a skill of a chain: SKILL_FILES
+  skill{NN}/                            a skill of a chain: SKILL_FILES, and PROJECTION if its σ is learned
   skill{NN}.checkpoint/                 its training; `checkpoint/` where all skills are learned together
   skills.safetensors  progress.csv      all skills of the run, and their curves
   snapshots/{step}.safetensors          skills of a joint method during training
@@ -21,6 +21,8 @@ from disk.config import Config
 from disk.errors import ArtefactError
 
 POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy"
+PROJECTION = "projection.safetensors"
+"""φ of a skill, or of a joint run, whose σ is learned."""
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
 AFTER_TRAINING, USABLE = "after_training.csv", "usable.csv"

@@ -242,6 +242,22 @@ def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
     assert len(after) > len(before)
 
 
+def test_a_chain_with_a_learned_projection_grows_by_exactly_a_skill_and_draws_it(project: Project) -> None:
+    run, point = "results/point/disk_learned/seed0", {"skills": 2, "steps": 100, "snapshots": []}
+    runs, short = [{"envs": ["point"], "methods": ["disk_learned"]}], {"updates": 20}
+    project.configure(runs=runs, environments={"point": point}, projection=short)
+    project.run(f"{run}/skills.safetensors", f"{run}/projection.svg")
+    assert (project.path / run / "projection.svg").stat().st_size > 1000
+    before = project.bytes(f"{run}/skill0?/*")
+    assert f"{run}/skill01/projection.safetensors" in before
+    assert project.planned(f"{run}/skills.safetensors", f"{run}/projection.svg") == Counter()
+    project.configure(runs=runs, environments={"point": {**point, "skills": 3}}, projection=short)
+    planned = project.planned(f"{run}/skills.safetensors", f"{run}/projection.svg")
+    assert planned["train_skill"] == 1
+    assert planned["projection"] == 1, "it shows the last skill's φ"
+    assert project.bytes(f"{run}/skill0?/*") == before
+
+
 def test_a_fork_trains_what_comes_after_it_and_takes_the_rest_from_its_parent(project: Project) -> None:
     forks = {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}
     runs = [{"envs": ["point"], "methods": ["disk", *forks]}]

@@ -78,6 +78,16 @@ def steps_of_skills(wildcards):
     return json.dumps([CONFIG.steps_of(env, method, skill) for skill in count])
 
 
+def last_stats(wildcards):
+    """Return stats.json of a chain's last skill. It stands for projection.safetensors, which no rule declares."""
+    return of_all_skills("stats.json")(wildcards)[-1:]
+
+
+def training_world(wildcards):
+    """Return the world that a method learns in."""
+    return CONFIG.world_of(wildcards.env, wildcards.method).canonical()
+
+
 def stats_of_runs(wildcards):
     """Return stats.json of every training in an environment."""
     files, skills = [], range(CONFIG.environment(wildcards.env).skills)

@@ -189,6 +189,35 @@ rule order:
         )
 
 
+rule projection:
+    """Draw a learned σ: φ's coordinates over the position, and skills in φ's space beside skills in space."""
+    input:
+        stats=last_stats,
+        visits=of_all_skills("visits.npy"),
+    output:
+        report(
+            "<results>/{env}/{method}/seed{seed}/projection.svg",
+            caption="../report/projection.rst",
+            category="Skills",
+            labels={
+                "environment": "{env}",
+                "figure": "learned σ, {method}, seed {seed}",
+            },
+        ),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/projection.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    params:
+        world=training_world,
+        title="{env}: what {method} has learned to see, seed {seed}",
+        drawn=CONFIG.evaluation.drawn,
+        runs=run_label,
+    shell:
+        "python workflow/scripts/projection.py {params.world:q} {params.title:q} {params.drawn} {output:q} {input.stats:q}"
+        " {input.visits:q} > {log:q} 2>&1"
+
+
 rule ablations:
     """Draw DISk and its variants, measure by measure, in the environment's first condition."""
     input:
