@@ -133,6 +133,11 @@ def _parts(config: Config, env: str, method: str) -> None:
             f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every batch: "
             f"expected a share of at least one in {batch}"
         )
+    if row.aware and config.projection_of(env, method):
+        raise ConfigError(
+            f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in which "
+            "a frozen skill's states can be compared with those of its training"
+        )
     # An adaptive skill leaves some of its steps unused, and the next one begins at the step that was planned. A skill
     # with a budget may use more than its own: the next one would then begin in a world of the past.
     if row.budget and config.environments[env].evolution:
