@@ -7,10 +7,13 @@ CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 LOCKS := requirements.lock requirements-torch.lock
 # Named after the content of these files, so that a checkout which touches them installs nothing again.
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml $(LOCKS) | cksum | cut -d' ' -f1)
+# Snakemake without its blocks of text: trainings say in a line what they have learned, and errors stay.
+CALM := snakemake --cores $(CORES) --quiet rules progress host reason
+CALMLY := 2>&1 | grep --line-buffered -vE '^(Config file|Assuming|Building DAG|Using shell|Select jobs|Execute |Complete log|Elapsed|$$)'; exit $${PIPESTATUS[0]}
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart compare fast test lint format schema lock figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare docs fast test lint format schema lock figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +25,7 @@ setup: $(INSTALLED)  ## the virtual environment with everything in it
 $(INSTALLED): pyproject.toml $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
+	@echo "Installing into $(VENV): about two and a half minutes, once"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps torch==2.13.0
@@ -33,12 +37,19 @@ $(INSTALLED): pyproject.toml $(LOCKS)
 	@rm -f $(VENV)/.installed-* && touch $@
 
 quickstart: setup  ## four methods on the point robot: train, measure, draw; minutes
-	snakemake --cores $(CORES) --configfile config/quick.yaml
+	@echo "Four methods learn eight skills each: about four minutes on two cores. Messages of every job: logs/quick/"
+	@$(CALM) --configfile config/quick.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/quick/point
 
 compare: setup  ## every method on the point robot, with controllers; half an hour
-	snakemake --cores $(CORES) --configfile config/quick.yaml config/compare.yaml
+	@$(CALM) --configfile config/quick.yaml config/compare.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/compare/point
+
+docs: setup  ## the documentation as a site with search, in build/site
+	@test -d docs/live || python -m disk live pretrained/* --out docs/live/ || echo "No live pages in it (docs/live.md)."
+	python docs/gather.py
+	zensical build --clean --strict
+	@echo "Open build/site/index.html"
 
 fast: setup lint  ## lint, types and unit tests
 	pytest -n $(CORES) --dist worksteal tests/unit
@@ -76,11 +87,8 @@ figures: setup  ## figures of a preset's runs, training what they lack: make fig
 report: setup  ## report.html of what there is of a preset: make report CONFIG=config/laptop.yaml
 	python workflow/scripts/report.py report.html $(or $(CONFIG),config/quick.yaml)
 
-ui: setup  ## the MLflow UI over this project's runs
-	@test -e results/mlflow.db || { echo "results/mlflow.db is not there yet: run make quickstart first"; exit 1; }
-	@echo "MLflow: http://127.0.0.1:$(or $(PORT),5000)"
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
-	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
+ui: setup  ## the MLflow UI over this project's runs; it opens on DISk beside other methods
+	@python workflow/scripts/ui.py $(or $(PORT),5000)
 
 bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs, rollouts; 25 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
@@ -96,4 +104,4 @@ campaign: setup  ## tests that take too long for make test: a tracking server th
 	DISK_CAMPAIGN=1 pytest -m campaign
 
 clean:  ## remove caches, never results
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache build docs/live report.html

@@ -169,7 +169,7 @@ def publish(arguments: Namespace) -> None:
 
 def train_skill(arguments: Namespace) -> None:
     from disk.config import SkillJob
-    from disk.process import training
+    from disk.process import planned_skills, training
 
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
     with training(out, arguments.threads) as runtime:
@@ -179,6 +179,9 @@ def train_skill(arguments: Namespace) -> None:
         for policy in arguments.earlier:
             clear_finished(policy.parent)
         learn_skill(job, [policy.parent for policy in arguments.earlier], out, runtime)
+    from disk.evaluation.words import announce
+
+    announce(job, out, planned_skills(out.parent))
 
 
 def train_joint(arguments: Namespace) -> None:
@@ -190,6 +193,9 @@ def train_joint(arguments: Namespace) -> None:
         from disk.learning.run import learn_jointly
 
         learn_jointly(job, out, runtime)
+    from disk.evaluation.words import announce
+
+    announce(job, out)
 
 
 def train_hierarchy(arguments: Namespace) -> None:

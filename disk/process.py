@@ -89,3 +89,9 @@ def runtime_and_tracking() -> tuple[Runtime, Tracking]:
         return Runtime.model_validate(given["runtime"]), Tracking.model_validate(given["tracking"])
     config = load()
     return config.runtime, config.tracking
+
+
+def planned_skills(run: Path) -> int | None:
+    """Return how many skills the workflow plans for a run. A job does not depend on it; None without a workflow."""
+    planned: dict[str, int] = json.loads(os.environ.get("DISK_RUNTIME", "{}")).get("skills", {})
+    return planned.get("/".join(run.parts[-3:-1]))

@@ -25,6 +25,7 @@ from disk.config.objectives import objectives
 from disk.config.running import Evaluation, Hierarchy, Runtime, Tracking
 from disk.config.settings import (
     Adaptive,
+    Aware,
     Budget,
     Curriculum,
     Given,
@@ -33,6 +34,7 @@ from disk.config.settings import (
     Measured,
     Model,
     Name,
+    Projection,
     Sac,
     Share,
     changed,
@@ -48,6 +50,7 @@ __all__ = [
     "PROJECT",
     "SHIPPED",
     "Adaptive",
+    "Aware",
     "Budget",
     "Change",
     "Config",
@@ -69,6 +72,7 @@ __all__ = [
     "Method",
     "Model",
     "Name",
+    "Projection",
     "RunGroup",
     "Runtime",
     "Sac",
@@ -98,7 +102,9 @@ class Config(Model):
     curriculum: Curriculum
     adaptive: Adaptive
     normaliser: Measured
+    projection: Projection
     budget: Budget
+    aware: Aware
     evaluation: Evaluation
     hierarchy: Hierarchy
     tracking: Tracking
@@ -173,8 +179,18 @@ class Config(Model):
 
     def world_of(self, env: str, method: str) -> World:
         """The world that a method learns in: the environment's, with the method's own view of it."""
-        world, steps = self.environments[env].training_world(), self.methods[method].sigma_steps
-        return changed(world, {} if steps is None else {"sigma_steps": steps}, f"methods.{method} in {env}")
+        row = self.methods[method]
+        own: dict[str, Any] = {} if row.sigma_steps is None else {"sigma_steps": row.sigma_steps}
+        own |= {} if row.sigma == "environment" else {"sigma": row.sigma}
+        return changed(self.environments[env].training_world(), own, f"methods.{method} in {env}")
+
+    def projection_of(self, env: str, method: str) -> Projection | None:
+        """How a method's φ is learned in an environment; null: its σ is given, or it uses none."""
+        kind = objectives().get(self.methods[method].objective)
+        uses = not (kind and kind.sees_position)  # METRA learns a φ of its own
+        if not uses or self.world_of(env, method).sigma != "learned":
+            return None
+        return changed(self.projection, self.methods[method].projection, f"methods.{method}.projection")
 
     def normaliser_of(self, env: str, method: str) -> Measured | Given | None:
         """How a method's observations are normalised in an environment; null: not at all."""
@@ -210,7 +226,7 @@ class Config(Model):
             seed=seed,
             skill=skill,
             steps=self.steps_of(env, method, skill),
-            start_step=self.start_of(env, method, skill) if environment.evolution else None,
+            start_step=self.start_of(env, method, skill) if environment.evolution or row.aware else None,
             sac=self.sac_of(env, method),
             objective=settings.relevant_to(skill),
             first_alpha=environment.first_alpha if first and settings.first is None else None,
@@ -221,8 +237,10 @@ class Config(Model):
             warm=None if first else row.warm,
             adaptive=self.adaptive if row.adaptive else None,
             normaliser=self.normaliser_of(env, method),
+            projection=self.projection_of(env, method),
             budget=self.budget if row.budget else None,
             planned=self.start_of(env, method, skill + 1) if row.budget else None,
+            aware=self.aware if row.aware else None,
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
@@ -250,6 +268,7 @@ class Config(Model):
                 "replay_capacity": row.replay_capacity or environment.replay_capacity,
                 "snapshots": environment.snapshots or None,
                 "normaliser": self.normaliser_of(env, method),
+                "projection": self.projection_of(env, method),
             }
         return JointJob(
             env=env,

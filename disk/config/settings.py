@@ -247,6 +247,25 @@ class Given(Model):
         return self
 
 
+class Projection(Model):
+    """How φ is learned, the projection of rows with `sigma: learned`."""
+
+    width: PositiveInt
+    """Numbers that φ maps a state to."""
+    hidden: list[PositiveInt]
+    """Widths of φ's hidden layers. Empty: φ is linear."""
+    learning_rate: PositiveFloat
+    """Of φ and the dual variable (Adam)."""
+    updates: PositiveInt
+    """Batches that φ is trained on before it is frozen."""
+    dual: PositiveFloat
+    """The dual variable at the start."""
+    slack: NonNegativeFloat
+    """How much a step that is shorter than 1 counts at most."""
+    distance: Literal["change", "place"]
+    """Rewards measure distances between changes, φ(s') - φ(s), or between places, φ(s')."""
+
+
 class Adaptive(Model):
     """When a skill of a chain has converged, so that it ends before its steps are used."""
 
@@ -274,6 +293,19 @@ class Budget(Model):
     """It is a duplicate when its final mean r_d is below this share of the median of the earlier skills' own."""
     retries: NonNegativeInt
     """How often a duplicate is trained again from other weights, if its share of steps is left."""
+
+
+class Aware(Model):
+    """How a chain finds out for itself that its world has changed, and what it does then."""
+
+    share: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Most probe steps of frozen skills, as a share of the run's steps so far. They are outside the budget."""
+    rate: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """False alarms per probe: fewer than this on average while nothing changes."""
+    close: Share
+    """A skill that has taken more than this share of its steps ends at a change; the next skill gets the rest."""
+    old: Share
+    """Share of every batch that is drawn from transitions of the old world after a change."""
 
 
 class Curriculum(Model):

@@ -78,7 +78,7 @@ class Batch:
 
     def __init__(self, env: Projected) -> None:
         self.env, self.world, self._robot = env, env.world, env.unwrapped
-        sources = {each.source for each in (env.world.position, env.world.sigma) if each != "velocity"}  # type: ignore[union-attr]
+        sources = {each.source for each in (env.world.position, env.world.sigma) if each != "velocity"}
         # After a step, positions of bodies lag a substep behind qpos: compute them again where they are read.
         self._stage = mujoco.mjtStage.mjSTAGE_POS if "com" in sources else mujoco.mjtStage.mjSTAGE_NONE
 

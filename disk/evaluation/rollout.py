@@ -112,23 +112,33 @@ def _together(
 def visits(
     skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
 ) -> tuple[list[np.ndarray], int]:
-    """Return σ of the first `count` states that each skill visits in the world of a step, and the steps this took.
+    """Return σ of the first `count` states that each skill visits in the world of a step, and the steps this took."""
+    found = episodes(skills, world, count, seeds, step)
+    return [first_states(own, count) for own in found], sum(_states(own) for own in found)
 
-    `seeds` must hold enough seeds for each skill.
-    """
-    states: list[list[np.ndarray]] = [[] for _ in skills]
-    used = np.zeros(len(skills), dtype=int)
-    collected = 0
+
+def episodes(
+    skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
+) -> list[list[Trajectory]]:
+    """Run each skill in the world of a step until it has visited `count` states. `seeds` must hold enough seeds."""
+    found: list[list[Trajectory]] = [[] for _ in skills]
     short = list(range(len(skills)))
     while short:
-        wanted = max(-(-(count - sum(map(len, states[i]))) // world.horizon) for i in short)
-        starts = [seeds[i][used[i] : used[i] + wanted] for i in short]
-        for i, episodes in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
-            states[i] += [episode.sigma[1:] for episode in episodes]
-            collected += sum(len(episode.sigma) - 1 for episode in episodes)
-            used[i] += wanted
-        short = [i for i in short if sum(map(len, states[i])) < count]
-    return [np.concatenate(each)[:count].astype(np.float32) for each in states], collected
+        wanted = max(-(-(count - _states(found[i])) // world.horizon) for i in short)
+        starts = [seeds[i][len(found[i]) : len(found[i]) + wanted] for i in short]
+        for i, paths in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
+            found[i] += paths
+        short = [i for i in short if _states(found[i]) < count]
+    return found
+
+
+def first_states(paths: Sequence[Trajectory], count: int) -> np.ndarray:
+    """Return σ of the first `count` states after the starts of episodes."""
+    return np.concatenate([path.sigma[1:] for path in paths])[:count].astype(np.float32)
+
+
+def _states(paths: Sequence[Trajectory]) -> int:
+    return sum(len(path.sigma) - 1 for path in paths)
 
 
 def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:

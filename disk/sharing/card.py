@@ -33,7 +33,7 @@ action = session.run(["action"], inputs)[0]""",
 import disk
 
 skills = disk.load("{name}")
-action = skills[3].act(obs)  # obs: ({size},) or (B, {size})""",
+action = skills[3].act(obs)  # skill 4 (index 3); obs: ({size},) or (B, {size})""",
 }
 
 
@@ -113,6 +113,8 @@ def _evolution(world: World) -> str:
 
 def _sigma(world: World) -> str:
     position = f"{world.position.source} {world.position.entries}"
+    if world.sigma == "learned":
+        return f"learned from the observation and the position ({position})"
     if isinstance(world.sigma, str):
         over = f" over {world.sigma_steps} steps" if world.sigma_steps else ""
         return f"{world.sigma}{over} of the position ({position})"

@@ -86,7 +86,7 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     measured = CardMeasures(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
     checked = (
         "Weights are rounded to 16 bits; the measures are those of the rounded skills.\n"
-        "`python -m disk evaluate` with this folder measures them again. Machines round differently, and robots "
+        "`python -m disk evaluate DIRECTORY` measures them again. Machines round differently, and robots "
         f"amplify it:\nexpect values within {SLACK:.0%} of the range above."
     )
     save_text(out / CARD, card(skills, run, str(out), "safetensors", checked, measured))

@@ -33,6 +33,12 @@ def test_pages_have_the_tables_of_what_was_shipped(page: str, tables: int, monke
     assert with_tables(text, PROJECT / "docs/results/laptop") == text
 
 
+def test_the_readme_is_short_enough_to_be_read():
+    lines = (PROJECT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 120
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_and_to_figures_lead_somewhere(page: str):
     path = PROJECT / page

@@ -14,7 +14,7 @@ from conftest import PROJECT, tiny_config
 
 LAYERS = [
     {"errors", "lazy", "seeds", "registration", "config", "storage.files", "storage.layout", "storage.provenance"},
-    {"envs", "networks", "skills", "storage"},
+    {"envs", "networks", "projection", "skills", "storage"},
     {"evaluation"},
     {"learning"},
     {"downstream"},

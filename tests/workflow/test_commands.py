@@ -1,9 +1,13 @@
 """Every command of README and docs: run, planned or at least parsed, as it stands on the page.
 
-A shell that finds no program on its PATH reads each block and each inline command. Whatever it would have started comes back as a list
-of words. Snakemake's commands are planned, all with the same options in one dry run. Commands of `python -m disk` run on
-small runs that lie where the pages say. Those that train for hours, need a screen or the network have their arguments
-and their configuration resolved. Commands of other programs are parsed by the shell, and the files they name must exist.
+A shell that finds no program on its PATH reads each block and each inline command. What it would have started comes
+back as a list of words. Then:
+
+- Snakemake plans its commands, all with the same options in one dry run.
+- Commands of `python -m disk` run on small runs that lie where the pages say. Those that train for hours, need a screen
+  or measure at full length resolve their arguments and their configuration instead.
+- Make plans its targets.
+- Commands of other programs are parsed, and the files and options that they name must exist.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import PROJECT, once, raw_config
@@ -39,8 +44,8 @@ cd() { command_not_found_handle cd "$@"; }
 source() { command_not_found_handle source "$@"; }
 EDITOR=editor
 """
-ELSEWHERE = ("apptainer", "apt-get", "cd", "editor", "git", "ls", "npm", "pip", "pip-audit", "podman", "pre-commit", "sbatch",
-             "source", "squeue", "ssh", "tmux")  # fmt: skip
+ELSEWHERE = ("apptainer", "apt-get", "cd", "editor", "git", "ls", "npm", "pip", "pip-audit", "podman", "pre-commit",
+             "sbatch", "source", "squeue", "ssh", "tmux")  # fmt: skip
 """Programs of the reader's machine or cluster: the shell parses their commands, nothing starts them."""
 HOURS = ("train",)
 LOCKS = ("requirements.lock", "requirements-torch.lock")
@@ -77,7 +82,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, small_runs: dict[str, Path
             (folder / "results" / env / "disk/seed0/README.md").unlink()
         for block in blocks("README.md", "yaml"):
             (key,) = yaml.safe_load(block)
-            with (folder / {"environments": "config/envs.yaml", "methods": "config/methods.yaml"}[key]).open("a") as file:
+            with (folder / {"environments": "config/envs.yaml", "methods": "config/methods.yaml"}[key]).open(
+                "a"
+            ) as file:
                 file.write(block.partition("\n")[2])
 
     return once(tmp_path_factory, "documented", make)
@@ -148,7 +155,7 @@ def of(calls: list[Call], name: str) -> list[Call]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_says_its_language_so_that_no_command_hides(page: str) -> None:
-    known = {"bash", "python", "yaml", "diff", "text", "mermaid"}
+    known = {"bash", "python", "yaml", "diff", "text"}
     assert {name for name, _ in BLOCK.findall((PROJECT / page).read_text())} <= known
 
 
@@ -165,8 +172,10 @@ def test_snakemake_plans_every_documented_target(calls: list[Call], project: Pat
     from snakemake.cli import get_argument_parser
 
     documented = [call.words[1:] for call in of(calls, "snakemake")]
-    documented += [call.words[call.words.index("profiles/slurm/in-one-allocation.sh") + 1 :]
-                   for call in of(calls, "elsewhere") if call.words[0] == "sbatch" and "--wrap" not in call.words]  # fmt: skip
+    script = "profiles/slurm/in-one-allocation.sh"  # hands its arguments to snakemake
+    documented += [
+        call.words[call.words.index(script) + 1 :] for call in of(calls, "elsewhere") if script in call.words
+    ]
     for recipe in (recipe_of(call, project) for call in of(calls, "make")):
         documented += [words[1:] for words in recipe if words[0] == "snakemake"]
     together: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -176,7 +185,7 @@ def test_snakemake_plans_every_documented_target(calls: list[Call], project: Pat
         if given.lint or given.unlock:
             parsed += 1
             continue
-        options = [*(["--profile", given.profile] if given.profile else []),
+        options = [*(["--profile", *given.profile] if given.profile else []),
                    *(["--config", *given.config] if given.config else []),
                    *(["--configfile", *map(str, given.configfile)] if given.configfile else [])]  # fmt: skip
         together[tuple(options)] |= set(given.targets or ["all"])
@@ -208,10 +217,11 @@ def test_targets_of_make_exist(calls: list[Call], project: Path) -> None:
 
 def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the pages, so that `publish` comes before `evaluate` of what it published."""
-    from disk.show import physics
+    from disk.show import live, physics
 
     monkeypatch.chdir(project)
     monkeypatch.delenv("DISK_RUNTIME", raising=False)
+    monkeypatch.setattr("torch.set_num_interop_threads", lambda threads: None)  # torch allows it once a process
     tried: Counter[str] = Counter()
     for written in calls[0].folder.glob("*.yaml"):
         shutil.copy(written, project)
@@ -228,6 +238,10 @@ def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monke
             tried["resolved"] += 1
         elif name == "live" and (arguments.fetch or not physics.available()):
             tried["parsed: needs npm"] += 1
+        elif name == "live" and len(arguments.runs) > 1:
+            for run, _ in live.pages(arguments.runs, arguments.out):
+                resolve(name, argparse.Namespace(run=run, configfile=[]), call)
+            tried["resolved"] += 1
         elif name == "evaluate" and (arguments.latent_sets or "pretrained/half" in str(arguments.run)):
             resolve(name, arguments, call)  # tests/training measure these
             tried["resolved"] += 1
@@ -249,7 +263,11 @@ def resolve(name: str, arguments: argparse.Namespace, call: Call) -> None:
     from disk.config import load
 
     config = load(*arguments.configfile)
-    if name != "train":
+    if name == "play" and arguments.run.parts[0] == "results":
+        environment = config.environment(arguments.run.parts[-3])
+        assert arguments.skill < environment.skills, str(call)
+        assert arguments.condition in (None, *environment.conditions), str(call)
+    elif name != "train":
         skills = disk.load(arguments.run)
         assert name != "play" or arguments.skill < len(skills), str(call)
     elif call.page != "docs/extending.md":  # whose method tests/training/test_extending.py adds and trains
@@ -272,23 +290,31 @@ def test_scripts_and_files_that_commands_name_exist(calls: list[Call]) -> None:
 
 
 def test_options_of_the_tracking_server_are_mlflows(calls: list[Call]) -> None:
+    import click
     from mlflow.cli import server
 
     for call in of(calls, "mlflow"):
-        server.make_parser(server.make_context("server", ["--help"], resilient_parsing=True)).parse_args([*call.words[2:]])
+        server.make_parser(click.Context(server)).parse_args([*call.words[2:]])
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != "docs/extending.md"])
 def test_python_on_the_pages_runs(page: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/extending.md is followed by tests/training/test_extending.py."""
+    import disk
+
     monkeypatch.chdir(project)
+    card = (PROJECT / page).with_name("skills.safetensors")  # cards leave `obs` to the reader
+    given = {"obs": np.zeros(disk.load(card).observation_size)} if card.exists() else {}
     for text in blocks(page, "python"):
-        exec(compile(text, page, "exec"), {})  # noqa: S102
+        exec(compile(text, page, "exec"), given)  # noqa: S102
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
 def test_settings_on_the_pages_are_valid(page: str) -> None:
     from disk.config import parse
 
-    for text in blocks(page, "yaml"):
-        parse(raw_config(yaml.safe_load(text)))
+    settings = [yaml.safe_load(text) for text in blocks(page, "yaml")]
+    for own in settings:
+        parse(raw_config(own))
+    for runs in re.findall(r"`(runs: \[[^`]+)`", (PROJECT / page).read_text()):
+        parse(raw_config(*settings, yaml.safe_load(runs)))  # run groups that name the page's rows

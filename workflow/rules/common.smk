@@ -38,6 +38,12 @@ os.environ.update(
         {
             "runtime": CONFIG.runtime.model_dump(),
             "tracking": CONFIG.tracking.model_dump(),
+            "skills": {
+                f"{env}/{method}": CONFIG.skills_of(env, method)
+                for group in CONFIG.runs
+                for env in group.envs
+                for method in group.methods
+            },
         }
     )
 )

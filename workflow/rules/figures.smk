@@ -121,6 +121,26 @@ rule usable:
         )
 
 
+rule recovery:
+    """Draw what each method has left after a change of the world, and how fast it is back."""
+    input:
+        of_learned_runs("usable.csv"),
+    output:
+        table="<results>/{env}/recovery.csv",
+        figure=report(
+            "<results>/{env}/recovery.svg",
+            caption="../report/recovery.rst",
+            category="Worlds that change",
+            labels={"environment": "{env}", "figure": "recovery"},
+        ),
+    log:
+        "<logs>/{env}/recovery.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/recovery.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+
+
 rule consistency:
     """Draw how much the episodes of a skill differ over time, in every condition."""
     input:
@@ -167,6 +187,35 @@ rule order:
         run_script(
             "order.py {params.job:q} {params.drawn} {params.steps:q} {output:q} {input:q} > {log:q} 2>&1"
         )
+
+
+rule projection:
+    """Draw a learned σ: φ's coordinates over the position, and skills in φ's space beside skills in space."""
+    input:
+        stats=last_stats,
+        visits=of_all_skills("visits.npy"),
+    output:
+        report(
+            "<results>/{env}/{method}/seed{seed}/projection.svg",
+            caption="../report/projection.rst",
+            category="Skills",
+            labels={
+                "environment": "{env}",
+                "figure": "learned σ, {method}, seed {seed}",
+            },
+        ),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/projection.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    params:
+        world=training_world,
+        title="{env}: what {method} has learned to see, seed {seed}",
+        drawn=CONFIG.evaluation.drawn,
+        runs=run_label,
+    shell:
+        "python workflow/scripts/projection.py {params.world:q} {params.title:q} {params.drawn} {output:q} {input.stats:q}"
+        " {input.visits:q} > {log:q} 2>&1"
 
 
 rule ablations:

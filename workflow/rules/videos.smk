@@ -43,19 +43,19 @@ rule gallery:
     """Write a page with every skill of an environment: numbers, paths and existing clips."""
     input:
         metrics=of_all_runs("metrics.csv"),
-        rollouts=first_rollouts,
+        rollouts=all_rollouts,
     output:
         "<results>/{env}/gallery/index.html",
     log:
         "<logs>/{env}/gallery.log",
     params:
         job=evaluation_job,
-        condition=first_condition,
+        conditions=lambda wildcards: " ".join(conditions_of(wildcards.env)),
         videos=existing_videos,
         chains=" ".join(INCREMENTAL),
     shell:
         run_script(
-            "gallery.py {params.job:q} {params.condition:q} {params.chains:q} {output:q}"
+            "gallery.py {params.job:q} {params.conditions:q} {params.chains:q} {output:q}"
             " {input.metrics:q} > {log:q} 2>&1"
         )
 

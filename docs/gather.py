@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -21,7 +20,8 @@ from disk.cli import parser
 
 PROJECT = Path(__file__).resolve().parent.parent
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+HEADER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+LINK = re.compile(r"(?P<file>\[[\w/]+\.md)?\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$", re.DOTALL)
 MARKDOWN = {ord(character): f"&#{ord(character)};" for character in "_*|\\`[]~^"}
 """Characters of MathML that Markdown would read as its own."""
@@ -33,9 +33,9 @@ def stage(out: Path) -> None:
     shutil.copytree(PROJECT / "docs", out, ignore=shutil.ignore_patterns("*.md", "*.py", "*.ipynb", "__pycache__"))
     names = pages()
     for source, page in names.items():
-        change = Changes(Path(source), Path(page), names, out)
-        write(out / page, "".join(change(part) for part in CODE.split((PROJECT / source).read_text())))
-    write(out / "tour.md", notebook(PROJECT / "docs/tour.ipynb", out))
+        path, change = PROJECT / source, Changes(Path(source), Path(page), names, out)
+        text = notebook(path, out) if path.suffix == ".ipynb" else path.read_text()
+        write(out / page, "".join(change(part) for part in CODE.split(HEADER.sub("", text))))
     write(out / "commands.md", commands())
     live = sorted((out / "live").glob("*.html"))
     write(out / "live.md", (out / "live.md").read_text().replace("<!-- pages -->", "\n".join(map(live_link, live))))
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
     docs = {path: path.removeprefix("docs/") for path in found("docs/*.md")}
     cards = {path: path.replace("/README.md", ".md") for path in found("pretrained/*/README.md")}
     others = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "config/README.md": "config.md"}
-    return {**docs, **others, **cards, "pretrained/README.md": "pretrained/index.md"}
+    return {**docs, **others, **cards, "docs/tour.ipynb": "tour.md", "pretrained/README.md": "pretrained/index.md"}
 
 
 def found(pattern: str) -> list[str]:
@@ -68,7 +68,11 @@ class Changes:
         return part if CODE.fullmatch(part) else LINK.sub(self.link, FORMULA.sub(formula, part))
 
     def link(self, match: re.Match[str]) -> str:
-        """Point a link of the repository at the page of the site. A source file becomes a page that shows it."""
+        """Point a link of the repository at the page of the site.
+
+        A source file becomes a page that shows it, a folder one that lists its files. A page that is called by its file
+        name is called by its title.
+        """
         target = os.path.normpath(self.source.parent / match["target"])
         place = self.names.get(target) or ("index.md" if target == "README.md" else target.removeprefix("docs/"))
         suffix = Path(target).suffix
@@ -76,17 +80,25 @@ class Changes:
             place = f"source/{target}.md"
             language = {".py": "python", ".cff": "yaml"}[suffix]
             write(self.out / place, f"# {target}\n\n```{language}\n{(PROJECT / target).read_text()}```\n")
-        if suffix == ".ipynb":
-            place = place.replace(".ipynb", ".md")
-        return f"]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
+        if (PROJECT / target).is_dir():
+            files = [path.relative_to(PROJECT / target) for path in sorted((PROJECT / target).rglob("*.*"))]
+            place = f"{place}/index.md"
+            write(self.out / place, f"# {target}\n\n" + "".join(f"- [{file}]({file})\n" for file in files))
+        name = f"[{title(PROJECT / target)}" if match["file"] else ""
+        return f"{name}]({os.path.relpath(place, self.page.parent)}{match['anchor'] or ''})"
+
+
+def title(page: Path) -> str:
+    return page.read_text().partition("# ")[2].partition("\n")[0]
 
 
 def formula(match: re.Match[str]) -> str:
-    """Return a formula as MathML, which browsers draw without a script."""
-    display = match["block"] is not None
-    mathml = convert(" ".join((match["block"] or match["inline"]).split()), display="block" if display else "inline")
-    mathml = mathml.translate(MARKDOWN)
-    return f'<div class="formula">{mathml}</div>' if display else mathml
+    """Return a formula as MathML, which browsers draw without a script. One wider than a phone scrolls by itself."""
+    text = " ".join((match["block"] or match["inline"]).split())
+    if match["block"]:
+        return f'<div class="formula">{convert(text, display="block").translate(MARKDOWN)}</div>'
+    mathml = convert(text).translate(MARKDOWN)
+    return f'<span class="formula">{mathml}</span>' if len(text) > 60 else mathml
 
 
 def notebook(path: Path, out: Path) -> str:
