@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError, create_model, model_validator
 
-from disk.config import resolve, uses
+from disk.config import resolve, trainings, uses
+from disk.config.endings import Adaptive, Aware, Budget, Curriculum
 from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
 from disk.config.files import DEFAULT_FILES, PROJECT, SHIPPED, alike, merge, read
 from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob, UsableJob
@@ -24,10 +25,6 @@ from disk.config.methods import Method, RunGroup
 from disk.config.objectives import objectives
 from disk.config.running import Evaluation, Hierarchy, Runtime, Tracking
 from disk.config.settings import (
-    Adaptive,
-    Aware,
-    Budget,
-    Curriculum,
     Given,
     Incremental,
     Iteration,
@@ -42,7 +39,6 @@ from disk.config.settings import (
 )
 from disk.config.uses import FLAT
 from disk.errors import ConfigError
-from disk.storage.provenance import code_hash
 
 __all__ = [
     "DEFAULT_FILES",
@@ -205,81 +201,13 @@ class Config(Model):
     def seeds_of(self, group: RunGroup) -> list[int]:
         return group.seeds if group.seeds is not None else self.seeds
 
-    def skill_job(self, env: str, method: str, seed: int, skill: int) -> SkillJob:
-        """What training `skill` (counted from 0) depends on, and nothing else."""
-        environment, row = self.environment(env), self.method(method)
-        if not row.incremental:
-            raise ConfigError(f"methods.{method}: its skills are learned together, not one after another")
-        if skill >= environment.skills:
-            raise ConfigError(f"environments.{env}.skills: {environment.skills}: there is no skill {skill:02d}")
-        owner = self.owner_of(method, skill)
-        if owner != method:
-            raise ConfigError(f"methods.{method}.fork: skill {skill:02d} is before the fork, it is one of {owner}'s")
-        resolve.budget(self, env, method)
-        settings = self.settings_of(method)
-        assert isinstance(settings, Incremental)
-        first = skill == 0
-        inherits = row.reuse_replay and not first
-        return SkillJob(
-            env=env,
-            world=self.world_of(env, method),
-            seed=seed,
-            skill=skill,
-            steps=self.steps_of(env, method, skill),
-            start_step=self.start_of(env, method, skill) if environment.evolution or row.aware else None,
-            sac=self.sac_of(env, method),
-            objective=settings.relevant_to(skill),
-            first_alpha=environment.first_alpha if first and settings.first is None else None,
-            alive_bonus=environment.alive_bonus if first else None,
-            replay_capacity=environment.replay_capacity,
-            replay_keep=row.replay_keep if inherits else None,
-            own_share=row.own_share if inherits else None,
-            warm=None if first else row.warm,
-            adaptive=self.adaptive if row.adaptive else None,
-            normaliser=self.normaliser_of(env, method),
-            projection=self.projection_of(env, method),
-            budget=self.budget if row.budget else None,
-            planned=self.start_of(env, method, skill + 1) if row.budget else None,
-            aware=self.aware if row.aware else None,
-            code=code_hash() if self.retrain_on_code_change else None,
-        )
-
+    skill_job = trainings.skill_job
+    joint_job = trainings.joint_job
     evaluation_job = uses.evaluation_job
     measure_job = uses.measure_job
     usable_job = uses.usable_job
     goals_of = uses.goals_of
     hierarchy_job = uses.hierarchy_job
-
-    def joint_job(self, env: str, method: str, seed: int) -> JointJob:
-        environment, row = self.environment(env), self.method(method)
-        if row.incremental:
-            raise ConfigError(f"methods.{method}: its skills are learned one after another, not together")
-        settings = self.settings_of(method)
-        learned: dict[str, Any] = {}
-        if settings is not None:
-            resolve.budget(self, env, method)
-            curriculum = changed(self.curriculum, row.curriculum, f"methods.{method}.curriculum")
-            learned = {
-                "steps": self.budget_of(env, method),
-                "objective": settings.relevant_to_all() if isinstance(settings, Incremental) else settings,
-                "policies": row.policies,
-                "schedule": row.schedule,
-                "curriculum": curriculum if row.schedule == "curriculum" else None,
-                "replay_capacity": row.replay_capacity or environment.replay_capacity,
-                "snapshots": environment.snapshots or None,
-                "normaliser": self.normaliser_of(env, method),
-                "projection": self.projection_of(env, method),
-            }
-        return JointJob(
-            env=env,
-            world=self.world_of(env, method),
-            seed=seed,
-            skills=self.skills_of(env, method),
-            sac=self.sac_of(env, method),
-            acts=row.acts,
-            code=code_hash() if self.retrain_on_code_change else None,
-            **learned,
-        )
 
 
 def _in(value: int | dict[str, int] | None, env: str) -> int | None:

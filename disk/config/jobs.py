@@ -10,13 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, SerializeAsAny
 
+from disk.config.endings import Adaptive, Aware, Budget, Curriculum
 from disk.config.environments import World
 from disk.config.objectives import settings_from
 from disk.config.settings import (
-    Adaptive,
-    Aware,
-    Budget,
-    Curriculum,
     Given,
     Incremental,
     Measured,

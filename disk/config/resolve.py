@@ -135,8 +135,8 @@ def _parts(config: Config, env: str, method: str) -> None:
         )
     if row.aware and config.projection_of(env, method):
         raise ConfigError(
-            f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in which "
-            "a frozen skill's states can be compared with those of its training"
+            f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in "
+            "which a frozen skill's states can be compared with those of its training"
         )
     # An adaptive skill leaves some of its steps unused, and the next one begins at the step that was planned. A skill
     # with a budget may use more than its own: the next one would then begin in a world of the past.

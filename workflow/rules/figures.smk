@@ -138,7 +138,9 @@ rule recovery:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/recovery.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "recovery.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+        )
 
 
 rule consistency:
@@ -214,8 +216,10 @@ rule projection:
         drawn=CONFIG.evaluation.drawn,
         runs=run_label,
     shell:
-        "python workflow/scripts/projection.py {params.world:q} {params.title:q} {params.drawn} {output:q} {input.stats:q}"
-        " {input.visits:q} > {log:q} 2>&1"
+        run_script(
+            "projection.py {params.world:q} {params.title:q} {params.drawn} {output:q} {input.stats:q}"
+            " {input.visits:q} > {log:q} 2>&1"
+        )
 
 
 rule ablations:
