@@ -160,6 +160,7 @@ def test_every_block_says_its_language_so_that_no_command_hides(page: str) -> No
 
 def test_every_command_belongs_to_a_class(calls: list[Call]) -> None:
     counts = Counter(map(kind, calls))
+    print("\n".join(f"{kind(call)}: {call}" for call in calls))
     print(f"{len(calls)} different commands on {len(PAGES)} pages: {dict(counts)}")
     assert set(counts) == {"snakemake", "disk", "make", "script", "mlflow", "elsewhere"}
     assert counts["snakemake"] > 20
