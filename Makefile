@@ -4,34 +4,45 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
-# Named after its content, so that a checkout which touches pyproject.toml installs nothing again.
-INSTALLED := $(VENV)/.installed-$(shell cksum pyproject.toml | cut -d' ' -f1)
+LOCKS := requirements.lock requirements-torch.lock
+# Named after the content of these files, so that a checkout which touches them installs nothing again.
+INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml $(LOCKS) | cksum | cut -d' ' -f1)
+# Snakemake without its blocks of text: trainings say in a line what they have learned, and errors stay.
+CALM := snakemake --cores $(CORES) --quiet rules progress host reason
+CALMLY := 2>&1 | grep --line-buffered -vE '^(Config file|Assuming|Building DAG|Using shell|Select jobs|Execute |Complete log|Elapsed|$$)'; exit $${PIPESTATUS[0]}
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart compare docs fast test lint format schema figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare docs fast test lint format schema lock figures report ui bench soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(INSTALLED)  ## the virtual environment with everything in it
 
-$(INSTALLED): pyproject.toml
+# torch has a version and no hash: its build, for CPUs or CUDA, is the machine's choice. PyPI's build for Linux needs CUDA's
+# libraries, which are packages too; a CPU build does not.
+$(INSTALLED): pyproject.toml $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
+	@echo "Installing into $(VENV): about two and a half minutes, once"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps torch==2.13.0
+	$(BIN)/python -m pip show torch | grep -q '+cpu$$' \
+	  || $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-torch.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@$(BIN)/python -m disk live --fetch || echo "Galleries will be without live pages (docs/live.md); nothing else needs npm."
 	@rm -f $(VENV)/.installed-* && touch $@
 
 quickstart: setup  ## four methods on the point robot: train, measure, draw; minutes
-	snakemake --cores $(CORES) --configfile config/quick.yaml
+	@echo "Four methods learn eight skills each: about four minutes on two cores. Messages of every job: logs/quick/"
+	@$(CALM) --configfile config/quick.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/quick/point
 
 compare: setup  ## every method on the point robot, with controllers; half an hour
-	snakemake --cores $(CORES) --configfile config/quick.yaml config/compare.yaml
+	@$(CALM) --configfile config/quick.yaml config/compare.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/compare/point
 
 docs: setup  ## the documentation as a site with search, in build/site
@@ -62,17 +73,22 @@ schema: setup  ## workflow/schemas/config.schema.yaml from disk/config/
 	python -c 'import yaml, disk.config; print(yaml.safe_dump(disk.config.schema(), sort_keys=False), end="")' \
 	  > workflow/schemas/config.schema.yaml
 
+lock: setup  ## requirements.lock from pyproject.toml; versions that still fit stay: make lock UPGRADE=--upgrade
+	cat $(LOCKS) > .lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header $(UPGRADE) \
+	  --extra all --extra dev --output-file .lock pyproject.toml
+	awk '/^[a-z0-9]/ { file = /^(torch|triton|cuda|nvidia)[-=]/ ? "requirements-torch.lock" : "requirements.lock" } \
+	  { print > file }' .lock
+	rm .lock
+
 figures: setup  ## figures of a preset's runs, training what they lack: make figures CONFIG=config/laptop.yaml
 	snakemake figures --cores $(CORES) --configfile $(or $(CONFIG),config/quick.yaml)
 
 report: setup  ## report.html of what there is of a preset: make report CONFIG=config/laptop.yaml
 	python workflow/scripts/report.py report.html $(or $(CONFIG),config/quick.yaml)
 
-ui: setup  ## the MLflow UI over this project's runs
-	@test -e results/mlflow.db || { echo "results/mlflow.db is not there yet: run make quickstart first"; exit 1; }
-	@echo "MLflow: http://127.0.0.1:$(or $(PORT),5000)"
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
-	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
+ui: setup  ## the MLflow UI over this project's runs; it opens on DISk beside other methods
+	@python workflow/scripts/ui.py $(or $(PORT),5000)
 
 bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs, rollouts; 25 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'

@@ -1,15 +1,19 @@
 """Which parts of a reward make skills move: the table of config/tournament.yaml, from its metrics.csv files.
 
     python benchmarks/tournament.py results/tournament          # also of what there is so far
+    python benchmarks/tournament.py docs/results/tournament --page docs/methods.md      # of what was shipped
 
 Values of all seeds, in the environment's first condition: `distinct`, `movers`, mean isolation and mean Hausdorff
-distance, and CPU-minutes of training as Snakemake's benchmark files have them. A value that no file has is a dash.
-The ranking is by the mean rank in distinct, movers and isolation over all environments.
+distance, and CPU-minutes of training, from about.json or Snakemake's benchmark files. A value that no file has is a
+dash. The ranking is by the mean rank in distinct, movers and isolation over all environments. `--page` puts the tables
+where a page says `<!-- tournament -->`, up to `<!-- end -->`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -26,13 +30,18 @@ def measured(results: Path, benchmarks: Path) -> pd.DataFrame:
         table = pd.read_csv(path)
         first = table[table["condition"] == table["condition"].iloc[0]]
         means = first.groupby("metric")["value"].mean()  # over skills; of a run's own measures there is one value
-        times = [
-            pd.read_csv(file, sep="\t")["cpu_time"].iloc[0] for file in (benchmarks / env / method / seed).glob("*.tsv")
-        ]
         row = {"env": env, "method": method, "seed": int(seed.removeprefix("seed"))}
-        minutes = sum(map(float, times)) / 60.0 if times else None
+        minutes = cpu_minutes(path.with_name("about.json"), benchmarks / env / method / seed)
         rows.append({**row, **{name: means.get(name) for name in MEASURES}, "minutes": minutes})
     return pd.DataFrame(rows)
+
+
+def cpu_minutes(about: Path, benchmarks: Path) -> float | None:
+    """CPU time of a run's trainings, as shipped or as Snakemake measured it."""
+    if about.exists():
+        return 60.0 * float(json.loads(about.read_text())["cpu_hours"])
+    times = [pd.read_csv(file, sep="\t")["cpu_time"].iloc[0] for file in benchmarks.glob("*.tsv")]
+    return sum(map(float, times)) / 60.0 if times else None
 
 
 def ranking(runs: pd.DataFrame) -> pd.DataFrame:
@@ -67,11 +76,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--benchmarks", type=Path, help="where Snakemake's benchmark files are: logs/NAME/benchmarks")
+    parser.add_argument("--page", type=Path, help="the page whose tables to bring up to date")
     given = parser.parse_args()
     runs = measured(given.results, given.benchmarks or Path("logs", given.results.name, "benchmarks"))
     if runs.empty:
         raise SystemExit(f"{given.results}: has no metrics.csv of any run yet")
-    print(as_markdown(runs))
+    print(tables := as_markdown(runs))
+    if given.page:
+        found = re.compile(r"(<!-- tournament -->\n).*?(<!-- end -->)", re.DOTALL)
+        given.page.write_text(found.sub(lambda at: f"{at[1]}{tables}\n\n{at[2]}", given.page.read_text()))
 
 
 if __name__ == "__main__":

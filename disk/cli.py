@@ -1,8 +1,8 @@
 """The command line: `python -m disk …`.
 
-`train`, `evaluate`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and need no
-Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`. This module reads the
-arguments and reports errors; `disk.commands` does the work.
+`train`, `evaluate`, `recall`, `play`, `gallery`, `live`, `export`, `publish`, `track` and `doctor` are for people and
+need no Snakemake. The workflow's rules call `train-skill`, `train-joint`, `train-hierarchy` and `bundle`. This module
+reads the arguments and reports errors; `disk.commands` does the work.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from disk import __version__, commands
 from disk.errors import DiskError, Interrupted
+from disk.lazy import missing
 
 AddCommand = Callable[..., argparse.ArgumentParser]
 log = logging.getLogger("disk")
@@ -36,15 +37,16 @@ def _run(arguments: argparse.Namespace) -> int:
     except Interrupted as stopped:
         log.warning("%s. Run the same command again to resume.", stopped)
         return stopped.code
-    except DiskError as error:
-        log.error("%s", error)
-        return error.code
     except KeyboardInterrupt:
         log.warning("interrupted. Run the same command again to resume.")
         return 130
     except BrokenPipeError:
         return 1
     except Exception as error:
+        known = missing(error.name) if isinstance(error, ModuleNotFoundError) else error
+        if isinstance(known, DiskError):
+            log.error("%s", known)
+            return known.code
         log.exception("unexpected %s", type(error).__name__)
         return 1
     return 0
@@ -106,6 +108,15 @@ def _add_learning(command: AddCommand) -> None:
         metavar="N",
         help="instead, measure N random sets of latents of a run with a continuum of skills (dads, metra)",
     )
+
+    recall = command("recall", commands.recall, "list what stored skills do in a world as it is", presets=True)
+    recall.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="runs, files of skills or published folders")
+    recall.add_argument("--world", required=True, metavar="NAME", help="an environment, e.g. ant_broken")
+    recall.add_argument(
+        "--at", type=_at_least(0), nargs="+", default=[], metavar="STEP", help="steps (default: of its conditions)"
+    )
+    recall.add_argument("--episodes", type=_at_least(1), help="episodes a skill (default: the configuration's)")
+    recall.add_argument("--save", type=Path, metavar="FILE", help="write the skills that fit as one file of skills")
 
     doctor = command("doctor", commands.doctor, "describe this machine, and the state of results", presets=True)
     doctor.add_argument("results", type=Path, nargs="?", help="results to check, e.g. results/point")

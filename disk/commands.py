@@ -67,6 +67,18 @@ def evaluate(arguments: Namespace) -> None:
         print(f"{evaluate_run(config, arguments.run, arguments.threads)}, {draw_run(config, arguments.run)}")
 
 
+def recall(arguments: Namespace) -> None:
+    from disk.evaluation.library import Library
+    from disk.process import configure_torch
+
+    configure_torch(arguments.threads)
+    library = Library(arguments.runs, arguments.world, arguments.at, _config(arguments), arguments.episodes)
+    print(library.text())
+    if arguments.save:
+        library.skills().save(arguments.save)
+        print(f"{arguments.save}: {len(library.skills())} skills, for disk.SkillEnv or train-hierarchy --skills")
+
+
 def doctor(arguments: Namespace) -> None:
     from disk.doctor import examine, machine
     from disk.errors import ArtefactError
@@ -142,7 +154,7 @@ def publish(arguments: Namespace) -> None:
 
 def train_skill(arguments: Namespace) -> None:
     from disk.config import SkillJob
-    from disk.process import training
+    from disk.process import planned_skills, training
 
     job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
     with training(out, arguments.threads) as runtime:
@@ -152,6 +164,9 @@ def train_skill(arguments: Namespace) -> None:
         for policy in arguments.earlier:
             clear_finished(policy.parent)
         learn_skill(job, [policy.parent for policy in arguments.earlier], out, runtime)
+    from disk.evaluation.words import announce
+
+    announce(job, out, planned_skills(out.parent))
 
 
 def train_joint(arguments: Namespace) -> None:
@@ -163,6 +178,9 @@ def train_joint(arguments: Namespace) -> None:
         from disk.learning.run import learn_jointly
 
         learn_jointly(job, out, runtime)
+    from disk.evaluation.words import announce
+
+    announce(job, out)
 
 
 def train_hierarchy(arguments: Namespace) -> None:

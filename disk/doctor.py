@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
-from disk.config import DEFAULT_FILES, PROJECT, Config
+from disk.config import DEFAULT_FILES, PROJECT, SHIPPED, Config
 from disk.config import load as load_config
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import COLUMNS, read_csv, read_rollouts
 from disk.figures.catalogue import environments, figures_of, runs_of
+from disk.lazy import extras
 from disk.skills import bundle, load
 from disk.storage import layout
 from disk.storage.checkpoint import verify
@@ -44,16 +45,15 @@ Preset = tuple[Sequence[Path], Config]
 def machine() -> str:
     """Describe versions, devices, rendering and schedulers, one line each."""
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     rendering = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
     installed = {package.name: package.version for package in importlib.metadata.distributions()}
     rows = {
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "packages": ", ".join(f"{name} {installed.get(name, 'missing')}" for name in PACKAGES),
-        "cores": str(usable),
+        "extras": extras(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "devices": ", ".join(cuda) or "CPU only (no CUDA device)",
-        "rendering": ", ".join(rendering)
-        or "neither EGL nor OSMesa: install libegl1 and libgl1-mesa-dri, or libosmesa6",
+        "rendering": ", ".join(rendering) or "none: install libegl1 and libgl1-mesa-dri, or libosmesa6",
         "slurm": shutil.which("sbatch") or "no sbatch: --profile slurm needs one",
         "tracking": os.environ.get("MLFLOW_TRACKING_URI", "the configuration's (MLFLOW_TRACKING_URI is not set)"),
         "code": code_hash(),
@@ -139,7 +139,7 @@ def runs_below(root: Path) -> list[Run]:
 
 def _presets(given: Sequence[Path]) -> list[Preset]:
     found: list[Preset] = [(given, load_config(*given))]
-    for path in () if given else sorted({*(PROJECT / "config").glob("*.yaml")} - {*DEFAULT_FILES}):
+    for path in () if given else sorted({*SHIPPED.glob("*.yaml")} - {*DEFAULT_FILES}):
         with suppress(ConfigError):
             found.append(([path], load_config(path)))
     return found

@@ -47,6 +47,10 @@ class TrackingError(DiskError, RuntimeError):
     """MLflow cannot be reached, or it refuses a request."""
 
 
+class ExtraError(DiskError, ImportError):
+    """A package that only this use needs is not installed. The message says how to install it."""
+
+
 class Interrupted(DiskError, RuntimeError):
     """A signal stopped the training. Its state is saved, and the same command resumes it."""
 

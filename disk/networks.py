@@ -241,7 +241,7 @@ class Adam:
     """
 
     def __init__(self, values: Tensor, gradient: Tensor, learning_rate: float, beta1: float = 0.9) -> None:
-        self.learning_rate, self.beta1 = learning_rate, beta1
+        self.gradient, self.learning_rate, self.beta1 = gradient, learning_rate, beta1
         self.mean, self.square = torch.zeros_like(values), torch.zeros_like(values)
         self.steps = torch.zeros((), dtype=torch.float32, device=values.device)
         self._tensors = ([values], [gradient], [self.mean], [self.square], list[Tensor](), [self.steps])

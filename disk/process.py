@@ -45,7 +45,7 @@ def configure_torch(threads: int) -> None:
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA's products are not deterministic without it
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # `use_deterministic_algorithms` imports a compiler, a CPU-second
 
 
 @contextmanager
@@ -89,3 +89,9 @@ def runtime_and_tracking() -> tuple[Runtime, Tracking]:
         return Runtime.model_validate(given["runtime"]), Tracking.model_validate(given["tracking"])
     config = load()
     return config.runtime, config.tracking
+
+
+def planned_skills(run: Path) -> int | None:
+    """Return how many skills the workflow plans for a run. A job does not depend on it; None without a workflow."""
+    planned: dict[str, int] = json.loads(os.environ.get("DISK_RUNTIME", "{}")).get("skills", {})
+    return planned.get("/".join(run.parts[-3:-1]))

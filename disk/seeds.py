@@ -20,8 +20,12 @@ STREAMS = {
     "objective": 5,
     "latent": 6,
     "normaliser": 9,
+    "projection": 10,
+    "probe": 12,
 }
-Stream = Literal["learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser"]
+Stream = Literal[
+    "learner", "episode", "visits", "evaluation", "schedule", "objective", "latent", "normaliser", "projection", "probe"
+]
 
 
 def seed_of(stream: Stream, *parts: int) -> int:

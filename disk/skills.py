@@ -161,7 +161,7 @@ def gather(actors: Sequence[Actor], which: Tensor, latent: Tensor, meta: dict[st
 
 def shown(meta: Mapping[str, Any], obs: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
     """Return what skills see of a state: the observation, and the position behind it if they ask for it."""
-    return np.concatenate((obs, info["position"])) if meta.get("sees_position") else obs
+    return np.concatenate((obs, info["position"]), axis=-1) if meta.get("sees_position") else obs
 
 
 def load(source: str | Path) -> Skills:
@@ -195,19 +195,38 @@ def load(source: str | Path) -> Skills:
     return Skills(actor, which, latent, meta)
 
 
+def misfit(skills: Skills, observations: int, actions: int) -> str:
+    """Return why skills cannot act in an environment of these sizes; empty if they can."""
+    seen = skills.observation_size - len(skills.world.position.entries) * bool(skills.meta.get("sees_position"))
+    where, acts = f"these skills were learned in {skills.meta['env']}, with", skills.meta["action_size"]
+    if seen != observations:
+        return f"{where} observations of size {seen}; this environment has observations of size {observations}"
+    return "" if acts == actions else f"{where} {acts} actions; this environment has {actions}"
+
+
 def bundle(policies: Sequence[Path]) -> Skills:
-    """Return the skills of several files, in order, as one set."""
-    parts = [load(path) for path in policies]
-    for path, part in zip(policies, parts, strict=True):
-        for key in parts[0].meta.keys() - {"skill", "config_hash", "seed"}:
-            if part.meta[key] != parts[0].meta[key]:
-                raise ArtefactError(
-                    f"{path}: {key} is {part.meta[key]!r}, but {policies[0]} has {parts[0].meta[key]!r}"
-                )
-    tensors = {
-        name: torch.cat([part.actor.state_dict()[name] for part in parts]) for name in parts[0].actor.state_dict()
-    }
-    meta = {key: value for key, value in parts[0].meta.items() if key not in ("skill", "config_hash")}
+    """Return the skills of several files of one run, in order, as one set."""
+    return join([load(path) for path in policies], policies, same=None)
+
+
+NETWORK = ("observation_size", "action_size", "latent_size", "hidden", "log_std_bounds", "sees_position", "acts")
+"""Metadata that skills must share to lie side by side."""
+
+
+def join(parts: Sequence[Skills], sources: Sequence[Path], same: Sequence[str] | None = NETWORK) -> Skills:
+    """Return several sets of skills as one. They must share these metadata; None: all but skill, hash and seed."""
+    if not parts:
+        raise ArtefactError("there are no skills to join")
+    first = parts[0].meta
+    for path, part in zip(sources, parts, strict=True):
+        for key in first.keys() - {"skill", "config_hash", "seed"} if same is None else same:
+            if part.meta.get(key) != first.get(key):
+                raise ArtefactError(f"{path}: {key} is {part.meta.get(key)!r}, but {sources[0]} has {first.get(key)!r}")
+    picked = [part.pick(range(len(part))) for part in parts]
+    states = [part.actor.state_dict() for part in picked]
+    tensors = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+    meta = {key: value for key, value in first.items() if key not in ("skill", "config_hash")}
     meta["config_hash"] = [part.meta["config_hash"] for part in parts]
-    actor = _actor(tensors, meta, len(parts))
-    return Skills(actor, torch.arange(len(parts)), torch.cat([part.latent for part in parts]), meta)
+    count = sum(map(len, parts))
+    actor = _actor(tensors, meta, count)
+    return Skills(actor, torch.arange(count), torch.cat([part.latent for part in picked]), meta)

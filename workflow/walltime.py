@@ -60,6 +60,8 @@ def steps_of(job: Job) -> int:
     """Return the most environment steps that a training takes; a budget may spend those that earlier skills saved."""
     if isinstance(job, SkillJob) and job.budget and job.planned is not None:
         return min(round(job.budget.most * job.steps), job.planned)
+    if isinstance(job, SkillJob) and job.aware:  # the skill before may have left all but nothing of its own
+        return 2 * job.steps
     return job.decisions * job.steps if isinstance(job, HierarchyJob) else job.steps or 0
 
 
@@ -94,8 +96,11 @@ def expected_seconds(job: Job, size: Size) -> float:
     if hidden is not None:  # the objective trains a network of its own; METRA's sees both observations
         model = _weights(size.observation, *hidden, _latents(job) + 1)
         step += model_updates * 0.67 * per_weight * model * (1 + hasattr(job.objective, "dual"))
+    phi, learning = getattr(job, "projection", None), 0.0
+    if phi is not None:  # a learned σ, before the first update
+        learning = phi.updates * (4 * UPDATE + 2 * per_weight * _weights(size.sigma // 2, *phi.hidden, phi.width))
     past = job.objective.past_states * (1 + job.skill) if isinstance(job, SkillJob) else 0  # rollouts for 𝒯
-    return START + steps * step + past * size.step_seconds
+    return START + learning + steps * step + past * size.step_seconds
 
 
 def _policy_weights(job: Job, size: Size) -> int:

@@ -15,36 +15,42 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError, create_model, model_validator
 
-from disk.config import resolve
+from disk.config import resolve, uses
 from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
+from disk.config.files import DEFAULT_FILES, PROJECT, SHIPPED, alike, merge, read
 from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob, UsableJob
 from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.objectives import objectives
+from disk.config.running import Evaluation, Hierarchy, Runtime, Tracking
 from disk.config.settings import (
     Adaptive,
+    Aware,
     Budget,
     Curriculum,
-    Evaluation,
     Given,
-    Hierarchy,
     Incremental,
     Iteration,
     Measured,
     Model,
     Name,
-    Runtime,
+    Projection,
     Sac,
     Share,
-    Tracking,
     changed,
     known,
 )
+from disk.config.uses import FLAT
 from disk.errors import ConfigError
 from disk.storage.provenance import code_hash
 
 __all__ = [
+    "DEFAULT_FILES",
+    "FLAT",
+    "PROJECT",
+    "SHIPPED",
     "Adaptive",
+    "Aware",
     "Budget",
     "Change",
     "Config",
@@ -66,6 +72,7 @@ __all__ = [
     "Method",
     "Model",
     "Name",
+    "Projection",
     "RunGroup",
     "Runtime",
     "Sac",
@@ -74,16 +81,13 @@ __all__ = [
     "Tracking",
     "UsableJob",
     "World",
+    "alike",
     "load",
     "merge",
     "parse",
+    "read",
     "schema",
 ]
-
-FLAT = "flat"
-"""The controller without skills goes by this name where there would be a method's."""
-PROJECT = Path(__file__).resolve().parents[2]
-DEFAULT_FILES = tuple(PROJECT / "config" / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
 
 
 class Config(Model):
@@ -98,7 +102,9 @@ class Config(Model):
     curriculum: Curriculum
     adaptive: Adaptive
     normaliser: Measured
+    projection: Projection
     budget: Budget
+    aware: Aware
     evaluation: Evaluation
     hierarchy: Hierarchy
     tracking: Tracking
@@ -173,8 +179,18 @@ class Config(Model):
 
     def world_of(self, env: str, method: str) -> World:
         """The world that a method learns in: the environment's, with the method's own view of it."""
-        world, steps = self.environments[env].training_world(), self.methods[method].sigma_steps
-        return changed(world, {} if steps is None else {"sigma_steps": steps}, f"methods.{method} in {env}")
+        row = self.methods[method]
+        own: dict[str, Any] = {} if row.sigma_steps is None else {"sigma_steps": row.sigma_steps}
+        own |= {} if row.sigma == "environment" else {"sigma": row.sigma}
+        return changed(self.environments[env].training_world(), own, f"methods.{method} in {env}")
+
+    def projection_of(self, env: str, method: str) -> Projection | None:
+        """How a method's φ is learned in an environment; null: its σ is given, or it uses none."""
+        kind = objectives().get(self.methods[method].objective)
+        uses = not (kind and kind.sees_position)  # METRA learns a φ of its own
+        if not uses or self.world_of(env, method).sigma != "learned":
+            return None
+        return changed(self.projection, self.methods[method].projection, f"methods.{method}.projection")
 
     def normaliser_of(self, env: str, method: str) -> Measured | Given | None:
         """How a method's observations are normalised in an environment; null: not at all."""
@@ -210,7 +226,7 @@ class Config(Model):
             seed=seed,
             skill=skill,
             steps=self.steps_of(env, method, skill),
-            start_step=self.start_of(env, method, skill) if environment.evolution else None,
+            start_step=self.start_of(env, method, skill) if environment.evolution or row.aware else None,
             sac=self.sac_of(env, method),
             objective=settings.relevant_to(skill),
             first_alpha=environment.first_alpha if first and settings.first is None else None,
@@ -221,102 +237,18 @@ class Config(Model):
             warm=None if first else row.warm,
             adaptive=self.adaptive if row.adaptive else None,
             normaliser=self.normaliser_of(env, method),
+            projection=self.projection_of(env, method),
             budget=self.budget if row.budget else None,
             planned=self.start_of(env, method, skill + 1) if row.budget else None,
+            aware=self.aware if row.aware else None,
             code=code_hash() if self.retrain_on_code_change else None,
         )
 
-    def evaluation_job(self, env: str, condition: str | None = None, method: str | None = None) -> EvaluationJob:
-        """How skills are rolled out in a condition, by default the environment's first.
-
-        Without a method, or for untrained policies, a skill's last training step is that of the chain's.
-        """
-        environment = self.environment(env)
-        name = condition or next(iter(environment.conditions))
-        condition = known(environment.conditions, name, f"condition of {env}")
-        step, world = environment.moments[condition], environment.world_in(condition)
-        steps = [environment.last_of(skill) for skill in range(environment.skills)] if step == "trained" else step
-        if step == "trained" and method and self.method(method).incremental:
-            ends = [self.start_of(env, method, skill + 1) for skill in range(environment.skills)]
-            steps = [max(0, end - 1) for end in ends]
-        elif step == "trained" and method and self.budget_of(env, method):
-            steps = self.budget_of(env, method) - 1
-        return EvaluationJob(
-            env=env,
-            world=world,
-            horizon=environment.test_horizon,
-            world_steps=steps,
-            episodes=self.evaluation.episodes,
-            seed=self.evaluation.seed,
-        )
-
-    def measure_job(self, env: str) -> MeasureJob:
-        """What the skills of an environment are measured by."""
-        row = self.environment(env)
-        goals = row.downstream if row.downstream.env is None else self.environment(row.downstream.env).downstream
-        return MeasureJob(moves=row.moves, goals=goals.size, coordinates=len(row.position.entries))
-
-    def usable_job(self, env: str, method: str) -> UsableJob:
-        """At which moments of a run, and in which worlds, its skills are counted."""
-        row, chain = self.environment(env), self.method(method).incremental
-        if row.evolution is None or row.moves is None:
-            missing = "evolution" if row.evolution is None else "moves"
-            raise ConfigError(f"environments.{env}.{missing}: missing: usable skills are counted where worlds change")
-        finished = [self.start_of(env, method, skill + 1) for skill in range(row.skills)] if chain else []
-        return UsableJob(
-            evaluation=self.evaluation_job(env, method=method).model_copy(update={"world_steps": 0}),
-            measure=MeasureJob(moves=row.moves),
-            ends=finished or list(dict.fromkeys([*row.snapshots, self.budget_of(env, method)])),
-            chain=chain,
-            conditions={name: step for name, step in row.moments.items() if step != "trained"},
-        )
-
-    def goals_of(self, env: str) -> tuple[World, float]:
-        """The world that an environment's skills are put to work in, and how far its goals are away."""
-        name, row = env, self.environment(env).downstream
-        if row.env is not None:
-            name, row = row.env, self.environment(row.env).downstream
-        if row.size is None:
-            raise ConfigError(f"environments.{name}.downstream.size: missing: expected the size of the square of goals")
-        world = self.environment(name).world()
-        if world.evolution is not None:
-            raise ConfigError(
-                f"environments.{name}.downstream: its world changes over time: expected env, one that stands still"
-            )
-        return world.model_copy(update={"kwargs": {**world.kwargs, **row.kwargs}}), row.size
-
-    def hierarchy_job(self, env: str, method: str, seed: int, hierarchy_seed: int) -> HierarchyJob:
-        """A controller over the skills of a run; of method `flat`, one without."""
-        world, size = self.goals_of(env)
-        settings = self.hierarchy
-        own: dict[str, Any] = {}
-        if method == FLAT:
-            base = changed(self.sac, self.environments[env].sac, f"environments.{env}.sac")
-            own["sac"] = changed(base, settings.sac, "hierarchy.sac")
-            own["replay_capacity"] = self.environments[env].replay_capacity
-            own["reward_scale"] = 1.0 / size  # PPO's decisions are paid the mean of the same over their steps
-            if own["sac"].environments:
-                raise ConfigError("hierarchy.sac.environments: a flat controller acts in one world")
-            if settings.decisions * settings.steps <= own["sac"].seed_steps:
-                raise ConfigError(
-                    f"hierarchy.decisions: {settings.decisions}: expected more steps than the "
-                    f"{own['sac'].seed_steps} seed steps of a flat controller"
-                )
-        else:
-            if self.method(method).acts:
-                raise ConfigError(f"methods.{method}.acts: a controller's skills act by their modes")
-            own["environments"] = settings.environments
-        return HierarchyJob(
-            env=env,
-            # Its horizon is that of training skills, which has no say here.
-            world=world.model_copy(update={"horizon": settings.episode * settings.steps}),
-            size=size,
-            seed=seed,
-            hierarchy_seed=hierarchy_seed,
-            **{name: getattr(settings, name) for name in ("decisions", "steps", "episode", "every")},
-            **own,
-            code=code_hash() if self.retrain_on_code_change else None,
-        )
+    evaluation_job = uses.evaluation_job
+    measure_job = uses.measure_job
+    usable_job = uses.usable_job
+    goals_of = uses.goals_of
+    hierarchy_job = uses.hierarchy_job
 
     def joint_job(self, env: str, method: str, seed: int) -> JointJob:
         environment, row = self.environment(env), self.method(method)
@@ -336,6 +268,7 @@ class Config(Model):
                 "replay_capacity": row.replay_capacity or environment.replay_capacity,
                 "snapshots": environment.snapshots or None,
                 "normaliser": self.normaliser_of(env, method),
+                "projection": self.projection_of(env, method),
             }
         return JointJob(
             env=env,
@@ -352,28 +285,6 @@ class Config(Model):
 def _in(value: int | dict[str, int] | None, env: str) -> int | None:
     """One number for all environments, or some environments' own."""
     return value.get(env) if isinstance(value, dict) else value
-
-
-def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged key by key, everything else is replaced: what Snakemake does to config files."""
-    merged = dict(base)
-    for key, value in extra.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged
-
-
-def alike(rows: Mapping[str, Any], name: str, seen: tuple[str, ...] = ()) -> Any:
-    """A row of methods.yaml with the keys of the row that it is `like`, of the row that this one is like, …"""
-    row, seen = rows[name], (*seen, name)
-    other = row.get("like") if isinstance(row, Mapping) else None
-    if not isinstance(other, str):
-        return row
-    if other in seen:
-        raise ValueError(f"methods.{name}.like: {other!r}: rows that are like each other: {' → '.join((*seen, other))}")
-    if other not in rows:
-        raise ValueError(f"methods.{name}.like: {other!r} is unknown; known: {', '.join(sorted(map(str, rows)))}")
-    return merge(alike(rows, other, seen), row) if isinstance(rows[other], Mapping) else row
 
 
 @cache
@@ -393,18 +304,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def load(*presets: str | Path, files: Iterable[Path] = DEFAULT_FILES) -> Config:
     """Read the project's configuration files and the presets over them."""
-    import yaml
-
-    raw: dict[str, Any] = {}
-    for path in (*files, *map(Path, presets)):
-        try:
-            content = yaml.safe_load(Path(path).read_text())
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from None
-        if not isinstance(content, Mapping):
-            raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")
-        raw = merge(raw, content)
-    return parse(raw)
+    return parse(read([*files, *map(Path, presets)]))
 
 
 def schema() -> dict[str, Any]:

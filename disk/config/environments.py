@@ -16,7 +16,7 @@ by it: goals are uniform, and a few are at the start."""
 
 
 class Coordinates(Model):
-    """Where in a world the agent is. Exactly one source; one or two numbers from it."""
+    """Where in a world the agent is, or what σ is. Exactly one source; one or two numbers from it for a position."""
 
     qpos: list[NonNegativeInt] | None = None
     """Indices into MuJoCo's generalised positions, e.g. [0, 1]. Exact right after a step."""
@@ -32,8 +32,8 @@ class Coordinates(Model):
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of qpos, com, info, observation; given: {given or 'none'}")
-        if not 1 <= len(self.entries) <= 2:
-            raise ValueError(f"{given[0]} must list one or two coordinates, not {len(self.entries)}")
+        if not self.entries:
+            raise ValueError(f"{given[0]} must list one or two coordinates, or more for sigma, not none")
         return self
 
     @cached_property  # these two are asked for at every step
@@ -109,14 +109,23 @@ class World(Model):
     """Passed to `gymnasium.make`."""
     position: Coordinates
     """The agent's place, from which trajectories are drawn and endpoints measured."""
-    sigma: Literal["velocity"] | Coordinates = "velocity"
-    """σ, the projection that rewards are computed in: the position's velocity, or coordinates of their own."""
+    sigma: Literal["velocity", "learned"] | Coordinates = "velocity"
+    """σ, the projection that rewards are computed in: the position's velocity, coordinates of their own, or `learned`
+    from states, observation and position, before a skill's first update."""
     horizon: PositiveInt
     """Length of a training episode."""
     evolution: Evolution | None = None
     """How the world changes over training; null: it does not."""
     sigma_steps: PositiveInt | None = None
     """Number of steps over which σ, the velocity, is averaged; fewer at the start of an episode. Null: one."""
+
+    @model_validator(mode="after")
+    def _at_most_a_plane(self) -> Self:
+        if len(self.position.entries) > 2:
+            raise ValueError(
+                f"position.{self.position.source} must list one or two coordinates, not {len(self.position.entries)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _only_velocities_have_steps(self) -> Self:
@@ -234,9 +243,11 @@ class Environment(World):
         return self.start_of(skill) + max(0, self.steps_of(skill) - 1)
 
     def world(self) -> World:
-        """The world that skills are evaluated in."""
-        return World(**{name: getattr(self, name) for name in World.model_fields})
+        """The world that skills are evaluated in. No evaluation looks at a learned σ."""
+        own = {name: getattr(self, name) for name in World.model_fields}
+        return World(**{**own, "sigma": "velocity" if self.sigma == "learned" else self.sigma})
 
     def training_world(self) -> World:
         """The world that skills are learned in; states of earlier skills, 𝒯, are collected here too."""
-        return self.world().model_copy(update={"kwargs": {**self.kwargs, **(self.train_kwargs or {})}})
+        update = {"kwargs": {**self.kwargs, **(self.train_kwargs or {})}, "sigma": self.sigma}
+        return self.world().model_copy(update=update)

@@ -14,6 +14,7 @@ from disk.config.environments import World
 from disk.config.objectives import settings_from
 from disk.config.settings import (
     Adaptive,
+    Aware,
     Budget,
     Curriculum,
     Given,
@@ -21,6 +22,7 @@ from disk.config.settings import (
     Measured,
     Model,
     Name,
+    Projection,
     Sac,
     Share,
 )
@@ -82,16 +84,20 @@ class SkillJob(Model):
     """Null: nothing is inherited."""
     own_share: Share | None = None
     """Share of a batch that is the skill's own transitions; null: batches are uniform."""
-    warm: Literal["last", "diverse"] | None = None
+    warm: Literal["last", "diverse", "recall"] | None = None
     """Which earlier skill's policy it starts from; null: none."""
     adaptive: Adaptive | None = None
     """When it ends before its steps are used; null: never."""
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    projection: Projection | None = None
+    """How φ is learned; null: σ is given."""
     budget: Budget | None = None
     """How it spends its steps and what earlier skills have saved; null: it has its steps."""
     planned: NonNegativeInt | None = None
     """Steps that the schedule plans for this skill and all earlier ones. A budget may spend those that are left."""
+    aware: Aware | None = None
+    """How it looks for changes of the world; null: it does not."""
     code: str | None = None
 
 
@@ -114,6 +120,8 @@ class JointJob(Model):
     snapshots: list[PositiveInt] | None = None
     normaliser: Measured | Given | None = None
     """How observations are normalised; null: not at all."""
+    projection: Projection | None = None
+    """How φ is learned; null: σ is given, or not needed."""
     acts: Literal["sample"] | None = None
     """How untrained policies act; null: by their modes."""
     code: str | None = None

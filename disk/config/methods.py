@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, WithJsonSchema, model_validator
 
+from disk.config.environments import Coordinates
 from disk.config.objectives import objectives
 from disk.config.settings import OF_CHAINS, Model, Name, Share, known
 
@@ -66,9 +67,9 @@ class Method(Model):
     """Settings of the curriculum that this method sets differently."""
     fork: Fork | None = None
     """A chain that begins with another method's skills."""
-    warm: Literal["last", "diverse"] | None = None
-    """A skill of a chain starts from the policy of an earlier one: the last, or that with the largest mean r_d. Null:
-    from a new one."""
+    warm: Literal["last", "diverse", "recall"] | None = None
+    """A skill of a chain starts from the policy of an earlier one: the last, that with the largest mean r_d, or that
+    which stays farthest from the others in the world as it is (recall). Null: from a new one."""
     adaptive: bool = False
     """A skill of a chain ends when it has converged; its steps are the most that it gets."""
     acts: Literal["sample"] | None = None
@@ -76,12 +77,18 @@ class Method(Model):
     budget: bool = False
     """The steps of a chain's schedule are a budget. A skill ends when it has converged and continues while it improves,
     with steps that others saved. A duplicate is trained again."""
+    aware: bool = False
+    """A chain that is not told when its world changes: its frozen skills probe it."""
     sac: dict[str, Any] = {}
     """SAC settings that this method sets differently."""
     sac_in: dict[Name, dict[str, Any]] = {}
     """Those that it sets differently in some environments only."""
     sigma_steps: PositiveInt | None = None
     """Number of steps over which σ, the velocity, is averaged. Null: use the environment's value."""
+    sigma: Literal["environment", "learned"] | Coordinates = "environment"
+    """σ: the environment's, or in its place learned, or coordinates."""
+    projection: dict[str, Any] = {}
+    """Settings of a learned σ that this method sets differently."""
 
     normalise: Annotated[bool | None, AfterValidator(lambda value: value or None)] = None
     """Normalise observations in training by a fixed mean and deviation. Saved skills see raw ones. Null: do not."""
@@ -119,8 +126,12 @@ class Method(Model):
         """Refuse keys that this kind of method never looks at."""
         if self.incremental and (self.skills or self.replay_capacity):
             raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
-        if not self.incremental and (self.fork or self.warm or self.adaptive or self.budget):
-            raise ValueError("fork, warm, adaptive and budget are for chains: they need schedule incremental")
+        if not self.incremental and (self.fork or self.warm or self.adaptive or self.budget or self.aware):
+            raise ValueError("fork, warm, adaptive, budget and aware are for chains: they need schedule incremental")
+        if self.aware and (self.fork or self.adaptive or self.budget or self.replay_keep < 1.0):
+            raise ValueError(
+                "aware keeps its own schedule and replay: leave out fork, adaptive, budget and replay_keep"
+            )
         if self.adaptive and self.budget:
             raise ValueError("adaptive and budget both say when a skill ends: give one of them")
         chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]

@@ -41,11 +41,13 @@ def method(config: Config, name: str) -> None:
             raise ValueError(
                 f"methods.{name}.fork.from: {row.fork.parent!r}: expected a chain that is no fork: {known}"
             )
-        if parent.normalise != row.normalise:
-            raise ValueError(
-                f"methods.{name}.normalise: {row.normalise}: expected {parent.normalise}, as {row.fork.parent} has it: "
-                "a fork inherits its transitions"
-            )
+        for key in ("normalise", "sigma"):
+            own, inherited = getattr(row, key), getattr(parent, key)
+            if own != inherited:
+                raise ValueError(
+                    f"methods.{name}.{key}: {own}: expected {inherited}, as {row.fork.parent} has it: a fork inherits "
+                    "its transitions"
+                )
     sac = changed(config.sac, row.sac, f"methods.{name}.sac")
     levels = {"sac": sac} | {
         f"sac_in.{env}": changed(sac, own, f"methods.{name}.sac_in.{env}") for env, own in row.sac_in.items()
@@ -58,6 +60,7 @@ def method(config: Config, name: str) -> None:
                 "they were: expected policy, or no seed_steps"
             )
     changed(config.curriculum, row.curriculum, f"methods.{name}.curriculum")
+    changed(config.projection, row.projection, f"methods.{name}.projection")
     config.settings_of(name)
     if row.objective == "none" and row.steps != 0:
         raise ValueError(f"methods.{name}.steps: {row.steps!r}: objective none learns nothing, so steps 0")
@@ -129,6 +132,11 @@ def _parts(config: Config, env: str, method: str) -> None:
         raise ConfigError(
             f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every batch: "
             f"expected a share of at least one in {batch}"
+        )
+    if row.aware and config.projection_of(env, method):
+        raise ConfigError(
+            f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in which "
+            "a frozen skill's states can be compared with those of its training"
         )
     # An adaptive skill leaves some of its steps unused, and the next one begins at the step that was planned. A skill
     # with a budget may use more than its own: the next one would then begin in a world of the past.

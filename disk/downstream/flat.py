@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
-from disk.config.settings import Runtime
+from disk.config.running import Runtime
 from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.goals import GoalEnv
 from disk.learning.build import choose_device

@@ -22,7 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor
 
 from disk.config.jobs import HierarchyJob
-from disk.config.settings import ROLLOUT, Runtime
+from disk.config.running import ROLLOUT, Runtime
 from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.vec_env import SkillVecEnv
 from disk.errors import ArtefactError, Interrupted, NotFiniteError

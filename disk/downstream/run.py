@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disk.config.jobs import HierarchyJob
-from disk.config.settings import Runtime
+from disk.config.running import Runtime
 from disk.downstream.curve import Curve
 from disk.errors import ArtefactError
 from disk.learning.artefacts import writable

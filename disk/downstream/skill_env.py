@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 
 from disk.envs import Projected
 from disk.errors import ArtefactError
-from disk.skills import Skills, must_act_by_modes, shown
+from disk.skills import Skills, misfit, must_act_by_modes, shown
 
 
 class Performers:
@@ -120,18 +120,7 @@ def check_fit(env: gymnasium.Env[Any, Any], skills: Skills) -> int:
         raise ValueError(f"expected an environment with flat observations and actions, not {space} and {actions}")
     goals = env.has_wrapper_attr("native_size")
     size = int(env.get_wrapper_attr("native_size")) if goals else space.shape[0]
-    where = str(skills.meta["env"])
-    wanted = skills.observation_size
-    if skills.meta.get("sees_position"):
-        wanted -= len(skills.world.position.entries)
-    if size != wanted:
-        raise ArtefactError(
-            f"these skills were learned in {where}, with observations of size {wanted}; this environment has "
-            f"observations of size {size}"
-        )
-    if actions.shape != (skills.meta["action_size"],):
-        raise ArtefactError(
-            f"these skills were learned in {where}, with {skills.meta['action_size']} actions; this environment has "
-            f"{actions.shape[0]}"
-        )
+    reason = misfit(skills, size, actions.shape[0])
+    if reason:
+        raise ArtefactError(reason)
     return size

@@ -2,7 +2,8 @@
 
 `make` builds the environment a row of envs.yaml describes. Its `info` carries two more entries at every
 step: `position`, where the agent is, and `sigma`, the projection that rewards are computed in (by
-default the velocity of the position: difference over a step, or several, divided by their length).
+default the velocity of the position: difference over a step, or several, divided by their length). Where σ is learned,
+`sigma` is what φ projects: the states before and after the step, observation ⊕ position each. `velocity` comes along.
 """
 
 from __future__ import annotations
@@ -19,10 +20,6 @@ import numpy as np
 from disk.config import Coordinates, World
 from disk.envs.evolution import Evolving
 from disk.errors import ConfigError
-
-gymnasium.register(id="disk/Point-v0", entry_point="disk.envs.point:PointEnv", max_episode_steps=1000)
-gymnasium.register(id="disk/BlockedPoint-v0", entry_point="disk.envs.blocks:BlockedPointEnv", max_episode_steps=1000)
-gymnasium.register(id="disk/BlockedAnt-v0", entry_point="disk.envs.blocks:BlockedAntEnv", max_episode_steps=1000)
 
 
 def make(world: World, step: int = 0, *, horizon: int | None = None, **kwargs: Any) -> Projected:
@@ -84,7 +81,11 @@ class Projected(
         self.action_range = (actions.high - actions.low).astype(np.float32)
         self.dt = float(getattr(env.unwrapped, "dt", 1.0))
         self._trail: deque[np.ndarray] = deque(maxlen=1 + (world.sigma_steps or 1))  # where it was
-        self.sigma_size = len((world.position if world.sigma == "velocity" else world.sigma).entries)
+        self._state = np.zeros(self.observation_size + len(world.position.entries))  # observation ⊕ position
+        if world.sigma == "learned":
+            self.sigma_size = 2 * len(self._state)
+        else:
+            self.sigma_size = len((world.position if world.sigma == "velocity" else world.sigma).entries)
         self._try_out()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -94,16 +95,25 @@ class Projected(
         start = self._read(self.world.position, obs, info, may_miss=True)
         if start is not None:
             self._trail.append(start)
-        sigma = None if self.world.sigma == "velocity" else self._read(self.world.sigma, obs, info, may_miss=True)
         position = np.zeros(len(self.world.position.entries)) if start is None else start
+        sigma = None
+        if self.world.sigma == "learned":
+            self._state = np.concatenate((obs, position))
+            sigma = np.concatenate((self._state, self._state))
+        elif self.world.sigma != "velocity":
+            sigma = self._read(self.world.sigma, obs, info, may_miss=True)
         return obs, {**info, "position": position, "sigma": np.zeros(self.sigma_size) if sigma is None else sigma}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         position = self._read(self.world.position, obs, info)
         self._trail.append(position)
+        velocity = (position - self._trail[0]) / (max(len(self._trail) - 1, 1) * self.dt)
         if self.world.sigma == "velocity":
-            sigma = (position - self._trail[0]) / (max(len(self._trail) - 1, 1) * self.dt)
+            sigma = velocity
+        elif self.world.sigma == "learned":
+            before, self._state = self._state, np.concatenate((obs, position))
+            sigma, info["velocity"] = np.concatenate((before, self._state)), velocity
         else:
             sigma = self._read(self.world.sigma, obs, info)
         info["position"], info["sigma"] = position, sigma
@@ -152,7 +162,7 @@ class Projected(
             raise ConfigError(f"kwargs: {self.world.kwargs}: {self.world.id} cannot run with them: {error}") from None
         for field in ("position", "sigma"):
             coordinates = getattr(self.world, field)
-            if coordinates == "velocity":
+            if isinstance(coordinates, str):
                 continue
             self._check(field, coordinates, np.asarray(obs), info)
 

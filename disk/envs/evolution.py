@@ -52,6 +52,7 @@ class Evolving(
             for name in ("body_pos", "body_mass", "body_inertia", "geom_friction", "dof_damping")
         }
         self._own_gravity = np.array(self.model.opt.gravity)
+        self._check_friction()
         self.control_scale = np.ones(self.model.nu)
         self._index = -1
         self.at(0)
@@ -83,16 +84,15 @@ class Evolving(
             getattr(model, name)[:] = value
         model.opt.gravity[:] = self._own_gravity
         self.control_scale[:] = 1.0
+        model.geom_friction[:] = self._friction(step)
         for change, ids in self._changes:
-            if change.what == "remove":
+            if change.what in ("remove", "friction"):
                 continue
             factor = _factor(change, step)
             if change.what == "gravity":
                 model.opt.gravity[:] *= factor
             elif change.what == "actuator":
                 self.control_scale[ids] *= factor
-            elif change.what == "friction":
-                model.geom_friction[ids] *= factor
             elif change.what == "mass":
                 model.body_mass[ids] *= factor
                 model.body_inertia[ids] *= factor
@@ -104,6 +104,30 @@ class Evolving(
             mujoco.mj_setConst(model, mujoco.MjData(model))  # on data of its own: it would move the robot
         mujoco.mj_forward(model, self.data)
 
+    def _friction(self, step: int, without: Change | None = None) -> np.ndarray:
+        """Return the friction of all geoms at a step, as if there were no change `without`."""
+        friction = self._own["geom_friction"].copy()
+        for change, ids in self._changes:
+            if change.what == "friction" and change is not without:
+                friction[ids] *= _factor(change, step)
+        return friction
+
+    def _check_friction(self) -> None:
+        """Refuse a change of friction that no contact would notice."""
+        for index, (change, _) in enumerate(self._changes):
+            if change.what != "friction" or all(factor == 1.0 for factor in change.factors):
+                continue
+            for step in self._breaks:
+                worlds = (self._friction(step), self._friction(step, change))
+                now, before = (_contact_friction(self.model, friction) for friction in worlds)
+                if not np.array_equal(now, before):
+                    break
+            else:
+                raise ConfigError(
+                    f"evolution.changes.{index}.names: {change.names}: no contact notices this friction. MuJoCo takes "
+                    "the larger friction of the two geoms that touch: name the others too, or all with '*'"
+                )
+
     def _check_removals(self) -> None:
         seen: set[int] = set()
         for index, removal in enumerate(self._removals):
@@ -112,6 +136,24 @@ class Evolving(
                 names = ", ".join(self.model.body(body).name for body in sorted(twice))
                 raise ConfigError(f"evolution.changes.{index}.names: removed twice: {names}")
             seen |= removal.keys()
+
+
+def _contact_friction(model: mujoco.MjModel, friction: np.ndarray) -> np.ndarray:
+    """Return the friction of every pair of geoms that can touch: (pairs, 3), zero where a contact does not use it.
+
+    MuJoCo takes the larger of both values, or the value of the geom with the higher priority.
+    """
+    one, two = np.triu_indices(model.ngeom, 1)
+    kinds, welded = (model.geom_contype, model.geom_conaffinity), model.body_weldid[model.geom_bodyid]
+    touching = (kinds[0][one] & kinds[1][two]) | (kinds[0][two] & kinds[1][one])
+    one, two = (geoms[(touching != 0) & (welded[one] != welded[two])] for geoms in (one, two))
+    ahead = (model.geom_priority[one] - model.geom_priority[two])[:, None]
+
+    def of_pair(values: np.ndarray) -> np.ndarray:
+        return np.where(ahead == 0, np.maximum(values[one], values[two]), np.where(ahead > 0, values[one], values[two]))
+
+    dimensions = of_pair(model.geom_condim[:, None])  # 1: none, 3: sliding, 4: and torsional, 6: and rolling
+    return np.where(dimensions > np.array([1, 3, 4]), of_pair(friction), 0.0)
 
 
 def _factor(change: Change, step: int) -> float:

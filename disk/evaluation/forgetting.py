@@ -92,7 +92,7 @@ def _pairs(environment: Environment, measured: Sequence[str], steps: int) -> dic
 
 
 def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd.DataFrame:
-    """Count the skills that can be used at each moment of a training: columns step, condition, movers, distinct.
+    """Count the skills that can be used at each moment of a training: columns step, condition, movers, distinct, reach.
 
     The moments are the job's `ends`. A chain has the skills that are finished by then, a joint method its snapshot.
     They are counted in the world of the last step and, if the world changes there, also in the new one.
@@ -100,6 +100,7 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
     import pandas as pd
 
     from disk.evaluation import metrics
+    from disk.evaluation.recovery import reach
     from disk.skills import load
     from disk.storage.layout import SKILLS, snapshot_name
     from disk.storage.manifest import as_recorded
@@ -120,16 +121,17 @@ def measure_usable(job: UsableJob, run: Path, out: Path, threads: int = 1) -> pd
         for step in (max(0, end - 1), end) if changes else (max(0, end - 1),):
             rolled = roll_out(job.evaluation.model_copy(update={"world_steps": step}), skills, threads)
             found = metrics.measure(rolled, job.measure).set_index("metric")["value"]
-            rows.append((end, names.get(world_at(step), f"step{step}"), found["movers"], found["distinct"]))
-    table = pd.DataFrame(rows, columns=["step", "condition", "movers", "distinct"])
+            counted = found["movers"], found["distinct"], reach(metrics.ends(metrics.sound(rolled)))
+            rows.append((end, names.get(world_at(step), f"step{step}"), *counted))
+    table = pd.DataFrame(rows, columns=["step", "condition", "movers", "distinct", "reach"])
     save_csv(table, out)
     return table
 
 
 def usable_table(usable: Sequence[Path]) -> pd.DataFrame:
-    """Join the usable.csv of all runs: columns method, seed, step, condition, movers, distinct."""
+    """Join the usable.csv of all runs: columns method, seed, step, condition, movers, distinct, reach."""
     import pandas as pd
 
     frames = [frame.assign(method=method, seed=seed) for method, seed, frame in read_runs(usable)]
-    columns = ["method", "seed", "step", "condition", "movers", "distinct"]
+    columns = ["method", "seed", "step", "condition", "movers", "distinct", "reach"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)

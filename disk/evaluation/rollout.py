@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from disk.config import World
-from disk.envs import Projected, make
-from disk.errors import must_be_finite
+from disk.envs.batch import Batch, Loop, lanes
+from disk.errors import LARGEST, must_be_finite
 from disk.skills import Skills, shown
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def share(
     """Run every `of`-th of these episodes, from number `mine` on. Return them by skill and episode."""
     episodes = len(seeds[0])
     worlds = [steps] * len(skills) if isinstance(steps, int) else list(steps)
-    lanes: list[Projected] = []
+    simulations = lanes(world, horizon)
     together = max(1, LANES // episodes)  # skills
     done: dict[tuple[int, int], Trajectory] = {}
     for first in range(0, len(skills), together):
@@ -69,17 +69,15 @@ def share(
             starts = [list(seeds[skill][start : start + LANES]) for skill in group]
             every = [(i, j) for i in range(len(starts)) for j in range(len(starts[0]))]
             grid = every[mine::of]
-            lanes += [make(world, horizon=horizon) for _ in range(len(grid) - len(lanes))]
-            found = _together(picked, lanes, grid, starts, horizon, [worlds[skill] for skill in group])
+            found = _together(picked, simulations, grid, starts, horizon, [worlds[skill] for skill in group])
             done |= {(first + i, start + j): trajectory for (i, j), trajectory in zip(grid, found, strict=True)}
-    for lane in lanes:
-        lane.close()
+    simulations.close()
     return done
 
 
 def _together(
     skills: Skills,
-    lanes: list[Projected],
+    simulations: Batch | Loop,
     grid: list[tuple[int, int]],
     seeds: list[list[int]],
     horizon: int,
@@ -87,55 +85,60 @@ def _together(
 ) -> list[Trajectory]:
     if not grid:
         return []
-    world = lanes[0]
+    i, j = np.array(grid).T
+    first = simulations.begin([steps[a] for a, _ in grid], [seeds[a][b] for a, b in grid])
     obs = np.zeros((len(seeds), len(seeds[0]), skills.observation_size), dtype=np.float32)
-    position = np.full((*obs.shape[:2], horizon + 1, len(world.world.position.entries)), np.nan)
-    sigma = np.full((*obs.shape[:2], horizon + 1, world.sigma_size), np.nan)
-    length = np.full(obs.shape[:2], horizon)
-    for lane, (i, j) in zip(lanes, grid, strict=False):
-        lane.at(steps[i])
-        first, info = lane.reset(seed=seeds[i][j])
-        obs[i, j] = shown(skills.meta, first, info)
-        position[i, j, 0], sigma[i, j, 0] = info["position"], info["sigma"]
-    running = list(zip(lanes, grid, strict=False))
+    position, sigma = (
+        np.full((len(grid), horizon + 1, each.shape[1]), np.nan) for each in (first.position, first.sigma)
+    )
+    obs[i, j] = shown(skills.meta, first.obs, {"position": first.position})
+    position[:, 0], sigma[:, 0] = first.position, first.sigma
+    length, running = np.full(len(grid), horizon), np.arange(len(grid))
     for t in range(1, horizon + 1):
         actions = skills.actions(obs)
-        still = []
-        for lane, (i, j) in running:
-            seen, _, terminated, truncated, info = lane.step(lane.to_native(actions[i, j]))
-            obs[i, j] = shown(skills.meta, seen, info)
-            must_be_finite("observation of a rollout", obs[i, j], t)
-            position[i, j, t], sigma[i, j, t] = info["position"], info["sigma"]
-            if terminated or truncated:
-                length[i, j] = t
-            else:
-                still.append((lane, (i, j)))
-        running = still
-        if not running:
+        now = simulations.step(running, actions[i[running], j[running]])
+        seen = shown(skills.meta, now.obs, {"position": now.position}).astype(np.float32)
+        for row in seen[~(abs(seen) <= LARGEST).all(axis=1)]:
+            must_be_finite("observation of a rollout", row, t)
+        obs[i[running], j[running]] = seen
+        position[running, t], sigma[running, t] = now.position, now.sigma
+        length[running[now.over]] = t
+        running = running[~now.over]
+        if not len(running):
             break
-    return [Trajectory(position[i, j, : length[i, j] + 1], sigma[i, j, : length[i, j] + 1]) for i, j in grid]
+    return [Trajectory(position[n, : end + 1], sigma[n, : end + 1]) for n, end in enumerate(length)]
 
 
 def visits(
     skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
 ) -> tuple[list[np.ndarray], int]:
-    """Return σ of the first `count` states that each skill visits in the world of a step, and the steps this took.
+    """Return σ of the first `count` states that each skill visits in the world of a step, and the steps this took."""
+    found = episodes(skills, world, count, seeds, step)
+    return [first_states(own, count) for own in found], sum(_states(own) for own in found)
 
-    `seeds` must hold enough seeds for each skill.
-    """
-    states: list[list[np.ndarray]] = [[] for _ in skills]
-    used = np.zeros(len(skills), dtype=int)
-    collected = 0
+
+def episodes(
+    skills: Skills, world: World, count: int, seeds: Sequence[Sequence[int]], step: int = 0
+) -> list[list[Trajectory]]:
+    """Run each skill in the world of a step until it has visited `count` states. `seeds` must hold enough seeds."""
+    found: list[list[Trajectory]] = [[] for _ in skills]
     short = list(range(len(skills)))
     while short:
-        wanted = max(-(-(count - sum(map(len, states[i]))) // world.horizon) for i in short)
-        starts = [seeds[i][used[i] : used[i] + wanted] for i in short]
-        for i, episodes in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
-            states[i] += [episode.sigma[1:] for episode in episodes]
-            collected += sum(len(episode.sigma) - 1 for episode in episodes)
-            used[i] += wanted
-        short = [i for i in short if sum(map(len, states[i])) < count]
-    return [np.concatenate(each)[:count].astype(np.float32) for each in states], collected
+        wanted = max(-(-(count - _states(found[i])) // world.horizon) for i in short)
+        starts = [seeds[i][len(found[i]) : len(found[i]) + wanted] for i in short]
+        for i, paths in zip(short, rollout(skills.pick(short), world, world.horizon, starts, step), strict=True):
+            found[i] += paths
+        short = [i for i in short if _states(found[i]) < count]
+    return found
+
+
+def first_states(paths: Sequence[Trajectory], count: int) -> np.ndarray:
+    """Return σ of the first `count` states after the starts of episodes."""
+    return np.concatenate([path.sigma[1:] for path in paths])[:count].astype(np.float32)
+
+
+def _states(paths: Sequence[Trajectory]) -> int:
+    return sum(len(path.sigma) - 1 for path in paths)
 
 
 def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:

@@ -33,7 +33,10 @@ _MEASURES = {"condition": "str", "skill": "int64", "metric": "str", "value": "fl
 COLUMNS = {
     METRICS: _MEASURES,
     AFTER_TRAINING: _MEASURES,
-    USABLE: {"step": "int64", "condition": "str", "movers": "float64", "distinct": "float64"},
+    USABLE: {
+        **{"step": "int64", "condition": "str"},
+        **{"movers": "float64", "distinct": "float64", "reach": "float64"},
+    },
     HAUSDORFF: {
         **{"method": "str", "seed": "int64", "condition": "str", "skill": "int64"},
         **{"hausdorff": "float64", "isolation": "float64"},

@@ -71,10 +71,13 @@ def figures_of(config: Config, env: str) -> Iterator[str]:
         yield f"{env}/ablations.svg"
     if chain is not None:
         yield f"{env}/{chain}/seed{learned[chain]}/order.svg"
+    for method, seed in learned.items():
+        if config.method(method).incremental and config.projection_of(env, method):
+            yield f"{env}/{method}/seed{seed}/projection.svg"
     if config.environment(env).evolution:
         yield f"{env}/forgetting.svg"
         if config.environment(env).moves is not None:
-            yield f"{env}/usable.svg"
+            yield from (f"{env}/{name}.svg" for name in ("usable", "recovery"))
         yield from (f"{env}/{method}/seed{seed}/worlds.svg" for method, seed in learned.items())
     if beside_each_other(config, env):
         yield f"{env}/legs.svg"

@@ -13,16 +13,17 @@ import torch
 from disk.config import JointJob, SkillJob
 from disk.envs import Projected, make
 from disk.errors import ArtefactError
-from disk.evaluation.rollout import visits
+from disk.evaluation.rollout import episodes, first_states
 from disk.learning.convergence import Spending, is_duplicate
+from disk.learning.detection import features
 from disk.learning.objectives.incremental import IncrementalObjective
 from disk.learning.progress import Progress
 from disk.networks import Actor
 from disk.seeds import EpisodeSeeds, seed_of
 from disk.skills import Skills
 from disk.storage.files import checksum, save_stats, save_text, whole
-from disk.storage.layout import CURVE, POLICY, REPLAY, SKILLS, STATS, VISITS
-from disk.storage.manifest import CHECKED, RESTORE
+from disk.storage.layout import CURVE, POLICY, PROJECTION, REPLAY, SKILLS, STATS, VISITS
+from disk.storage.manifest import CHECKED, RESTORE, with_projection
 from disk.storage.provenance import code_hash, commit
 from disk.storage.replay import save_shard
 
@@ -93,7 +94,9 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     skill.save(out / POLICY)
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
     last = max(parts.start, parts.start + parts.steps - 1)
-    [states], collected = visits(skill, job.world, job.objective.past_states, seeds, last)
+    [paths] = episodes(skill, job.world, job.objective.past_states, seeds, last)
+    states, collected = first_states(paths, job.objective.past_states), sum(len(path.sigma) - 1 for path in paths)
+    reference = np.array([features(path, job.world.horizon) for path in paths])
     with whole(out / VISITS) as file:
         np.save(file, states)
     shard = replay.newest(min(parts.steps, len(replay)))
@@ -112,11 +115,13 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         **({} if job.adaptive is None else {"steps_saved": job.steps - parts.steps}),
         **spent(job, parts),
         "collected_steps": collected + parts.collected,
+        **({} if parts.watch is None else {"aware": parts.watch.about(reference, parts.steps)}),
         **_normalised(parts),
+        **_projected(parts, {"env": job.env, "skill": job.skill}, out),
         **provenance(job),
         "stamp": stamp,
         "inputs": inputs,
-        "checksums": {name: checksum(out / name) for name in CHECKED},
+        "checksums": {name: checksum(out / name) for name in with_projection(job, *CHECKED)},
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)  # last: where it is, the others are
@@ -124,6 +129,14 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
 
 def _normalised(parts: Parts) -> dict[str, Any]:
     return {} if parts.normaliser is None else {"normaliser": parts.normaliser.about()}
+
+
+def _projected(parts: Parts, meta: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Write φ, if it was learned. Return the seconds that this took, for stats.json."""
+    if parts.projection is None:
+        return {}
+    parts.projection.network.save(out / PROJECTION, meta)
+    return {"projection_seconds": round(parts.projection.seconds, 3)}
 
 
 def spent(job: SkillJob, parts: Parts) -> dict[str, Any]:
@@ -149,9 +162,10 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
     stats = {
         "steps": job.steps,
         **_normalised(parts),
+        **_projected(parts, {"env": job.env}, out),
         **provenance(job),
         "stamp": stamp,
-        "checksums": {name: checksum(out / name) for name in (SKILLS, *snapshots)},
+        "checksums": {name: checksum(out / name) for name in with_projection(job, SKILLS, *snapshots)},
         "seconds": round(progress.seconds, 3),
     }
     save_stats(out / STATS, stats)

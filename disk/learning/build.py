@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from disk.config.objectives import name_of
 from disk.envs import Projected, make
 from disk.evaluation.rollout import visits
 from disk.learning.artefacts import describe, read_visits
+from disk.learning.awareness import Watch
 from disk.learning.convergence import Settling, Spending, cap_of
 from disk.learning.normaliser import Normaliser, prepare
 from disk.learning.normaliser import read as read_normaliser
 from disk.learning.objectives import Objective, Setting, kinds
 from disk.learning.objectives.diayn import DiaynObjective
-from disk.learning.objectives.incremental import IncrementalObjective, Paid, inverse_mean
+from disk.learning.objectives.incremental import IncrementalObjective, Paid, farthest, inverse_mean
 from disk.learning.objectives.parallel import ParallelObjective
 from disk.learning.parts import Parts
+from disk.learning.projection import LearnedProjection
 from disk.learning.replay import Replay, inherit
 from disk.learning.sac import SAC
 from disk.learning.schedules import GrowingSkills, One, Prior, RoundRobin, Schedule, Uniform
@@ -36,25 +39,28 @@ from disk.storage.replay import Columns
 
 def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) -> Parts:
     """Build the next skill of a chain, after the `earlier` ones."""
-    start = job.start_step or 0
-    env = make(job.world, start)
+    env = make(job.world, job.start_step or 0)
+    watch = None if job.aware is None else Watch(job, earlier, env.sigma_size)
+    start = watch.start if watch else job.start_step or 0
     columns = Columns(env.observation_size, env.action_size, env.sigma_size)
     agent = _agent(job, columns.obs, columns.action, job.skill, device)
     meta = {**describe(env, job), "skill": job.skill}
     normaliser = _normaliser(job, earlier, meta)
+    projection = _projection(job, columns.sigma, device, job.skill)
+    objective, collected = _incremental(job, earlier, env, agent.generator, device, projection, watch)
     if job.warm is not None:
-        model = load(_model_skill(job, earlier) / POLICY).actor.state_dict()
+        model = load(_model_skill(job, earlier, objective.past) / POLICY).actor.state_dict()
         agent.actor.load_state_dict(model if normaliser is None else normaliser.unfolded(model))
-    objective, collected = _incremental(job, earlier, env, agent.generator, device)
     stats = [read_stats(folder) for folder in earlier] if job.budget else []
     steps = (
         cap_of(job.budget, job.steps, job.planned or 0, [each["steps"] for each in stats]) if job.budget else job.steps
     )
+    steps = watch.steps if watch else steps
     replay = _replay(job, earlier, steps, columns, agent.generator, device)
 
     def another(attempt: int) -> tuple[SAC, Objective]:
         learner = _agent(job, columns.obs, columns.action, job.skill, device, attempt)
-        return learner, _incremental(job, earlier, env, learner.generator, device)[0]
+        return learner, _incremental(job, earlier, env, learner.generator, device, projection)[0]
 
     parts = Parts(
         label=f"{job.env} seed {job.seed} skill {job.skill:02d}",
@@ -72,7 +78,9 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
         inherited=[replay.added],
         own=None if job.own_share is None else round(job.own_share * job.sac.batch_size),
         collected=collected,
+        watch=watch,
         normaliser=normaliser,
+        projection=projection,
         settling=None if job.adaptive is None else Settling(job.adaptive, job.steps, device),
         attempt=another,
     )
@@ -87,6 +95,7 @@ def _own_terms(parts: Parts, sigma: Tensor) -> Tensor:
     objective = parts.objective
     assert isinstance(objective, IncrementalObjective)
     sigma = sigma.to(parts.latents.device)
+    sigma = sigma if parts.projection is None else parts.projection(sigma)
     consistency = objective.consistency(sigma)
     diversity = torch.zeros_like(consistency) if objective.past is None else objective.diversity(sigma)
     return torch.stack((consistency, diversity))
@@ -101,8 +110,23 @@ def _normaliser(job: SkillJob, earlier: Sequence[Path], meta: Mapping[str, Any])
     return prepare(job.normaliser, job.world, job.seed, meta)
 
 
+def _projection(
+    job: SkillJob | JointJob, sigma_size: int, device: torch.device, *skill: int
+) -> LearnedProjection | None:
+    """Return φ, still to be learned, where σ is learned."""
+    if job.projection is None:
+        return None
+    return LearnedProjection(job.projection, sigma_size // 2, seed_of("projection", job.seed, *skill), device)
+
+
 def _incremental(
-    job: SkillJob, earlier: Sequence[Path], env: Projected, generator: torch.Generator, device: torch.device
+    job: SkillJob,
+    earlier: Sequence[Path],
+    env: Projected,
+    generator: torch.Generator,
+    device: torch.device,
+    projection: LearnedProjection | None,
+    watch: Watch | None = None,
 ) -> tuple[IncrementalObjective, int]:
     """Return the objective, with α and β from the skill before, and the steps that collecting 𝒯 took."""
     config, collected = job.objective, 0
@@ -111,7 +135,7 @@ def _incremental(
     beta: float | None = 0.0
     paid: Paid | None = None
     if earlier:
-        states, collected = _past(job, earlier, env.sigma_size)
+        states, collected = (watch.past, 0) if watch else _past(job, earlier, env.sigma_size)
         past = torch.from_numpy(np.concatenate(states))
         before = read_stats(earlier[-1])
         alpha = config.alpha * inverse_mean(before["mean_consistency"], config.mean_floor)
@@ -125,7 +149,8 @@ def _incremental(
             beta = config.beta * inverse_mean(before["mean_diversity"], config.mean_floor)
         else:
             beta = config.beta if config.second_beta == "one" else None  # None: measured at the first update
-    objective = IncrementalObjective(config, env.sigma_size, past, alpha, beta, bonus, generator, device, paid)
+    sizes = config, env.sigma_size
+    objective = IncrementalObjective(*sizes, past, alpha, beta, bonus, generator, device, paid, projection)
     return objective, collected
 
 
@@ -138,10 +163,12 @@ def _past(job: SkillJob, earlier: Sequence[Path], sigma_size: int) -> tuple[list
     return visits(skills, job.world, job.objective.past_states, seeds, job.start_step)
 
 
-def _model_skill(job: SkillJob, earlier: Sequence[Path]) -> Path:
-    """Return the earlier skill whose policy a new one starts from."""
+def _model_skill(job: SkillJob, earlier: Sequence[Path], past: Tensor | None) -> Path:
+    """Return the earlier skill whose policy a new one starts from. `past` are all their states, 𝒯."""
     if job.warm == "last":
         return earlier[-1]
+    if job.warm == "recall" and past is not None:
+        return earlier[farthest(list(past.view(len(earlier), -1, past.shape[1])), job.objective.neighbours)]
     return max(earlier, key=lambda folder: read_stats(folder)["mean_diversity"] or 0.0)
 
 
@@ -169,7 +196,8 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
     assert job.replay_capacity is not None
     env, shared, settings = make(job.world), job.policies == "shared", job.objective
     kind = kinds().get(name_of(settings))
-    prior = kind.prior(settings, env.sigma_size) if kind and kind.prior else None
+    sigma_size = env.sigma_size if job.projection is None else job.projection.width  # as the objective sees it
+    prior = kind.prior(settings, sigma_size) if kind and kind.prior else None
     meta = describe(env, job, _latent_size(job, prior), kind is not None and kind.sees_position)
     columns = Columns(
         obs=meta["observation_size"],
@@ -180,13 +208,14 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
     )
     policies = range(1 if shared else job.skills)
     agents = [_agent(job, columns.obs + meta["latent_size"], columns.action, policy, device) for policy in policies]
-    seed = seed_of("objective", job.seed)
+    seed, projection = seed_of("objective", job.seed), _projection(job, columns.sigma, device)
     if isinstance(settings, Incremental):
         generator = torch.Generator(device).manual_seed(seed)
-        objective: Objective = ParallelObjective(settings, columns.sigma, job.skills, generator, device)
+        objective: Objective = ParallelObjective(settings, columns.sigma, job.skills, generator, device, projection)
     else:
         assert kind is not None
-        objective = kind.make(settings, Setting(job, env, columns, agents, seed, device))
+        seen = replace(columns, sigma=sigma_size)
+        objective = kind.make(settings, Setting(job, env, seen, agents, seed, device))
     schedule = _schedule(job, prior, objective)
     latents = torch.eye(job.skills) if shared else torch.zeros(job.skills, 0)
     return Parts(
@@ -206,6 +235,7 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         prior=prior,
         snapshots=job.snapshots or [],
         normaliser=None if job.normaliser is None else prepare(job.normaliser, job.world, job.seed, meta),
+        projection=projection,
         relabel=getattr(settings, "relabel", None),
     )
 

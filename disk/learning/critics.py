@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from disk.config import Sac
+from disk.learning.batch_norm import BatchNormTape, Folded
 from disk.learning.replay import Batch
-from disk.learning.tape import BatchNormTape, Folded, LayerNormTape, Tape
+from disk.learning.tape import LayerNormTape, Tape
 from disk.networks import MLP, BatchNormMLP, LayerNormMLP, Packed
 
 

@@ -47,7 +47,7 @@ def train(training: Training, asked_to_stop: Callable[[], int]) -> None:
         replay.add(before, action, next_obs, terminated, sigma, label, origin)
         episode.advance(next_obs)
         parts.observe(episode.skill, step, sigma)
-        progress.observe(sigma)
+        progress.observe(info.get("velocity", sigma))  # a learned σ is no speed
 
         metrics: dict[str, Tensor] = {}
         for of_model, of_policy in updates_after(taken, parts.sac):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from torch import Tensor
 
 from disk.config import Sac
 from disk.envs import Projected
+from disk.learning.awareness import Watch
 from disk.learning.convergence import Settling, Spending
 from disk.learning.normaliser import Normaliser
 from disk.learning.objectives import Objective
+from disk.learning.objectives.incremental import IncrementalObjective
+from disk.learning.projection import LearnedProjection
 from disk.learning.replay import Batch, Replay
 from disk.learning.sac import SAC
 from disk.learning.schedules import Prior, Schedule
@@ -54,8 +58,12 @@ class Parts:
     """Steps outside the budget, for 𝒯."""
     settling: Settling | Spending | None = None
     """Says when a skill has converged; None: it takes all its steps."""
+    watch: Watch | None = None
+    """Looks for changes of the world; None: nobody does."""
     normaliser: Normaliser | None = None
     """Normalises observations; None: they are raw."""
+    projection: LearnedProjection | None = None
+    """φ, where σ is learned: `sigma` of environments and replays is then what φ projects. None: σ is given."""
     relabel: float | None = None
     """Share of the policy's transitions that get another latent from the prior; None: none."""
     attempt: Callable[[int], tuple[SAC, Objective]] | None = None
@@ -74,6 +82,17 @@ class Parts:
         """Try the skill again, from other weights and on the same replay."""
         assert self.attempt is not None
         self.agents[0], self.objective = self.attempt(attempt)
+
+    def notice(self) -> None:
+        """Take over what the watch has found: 𝒯 of the new world, and which transitions are of the old one."""
+        watch, replay = self.watch, self.replays[0]
+        if watch is None or not watch.fresh:
+            return
+        assert isinstance(self.objective, IncrementalObjective)
+        self.objective.past = torch.from_numpy(np.concatenate(watch.past)).to(self.latents.device)
+        before = self.inherited[0] + (watch.since or 0) - self.start
+        replay.forget(before, watch.settings.old, self.sac.batch_size)
+        self.collected, watch.fresh = watch.collected, False
 
     def observe(self, skill: int, step: int, sigma: np.ndarray) -> None:
         """Show the objective, and the test of convergence, the state that a step led to."""
@@ -105,9 +124,21 @@ class Parts:
         skills = gather([agent.actor for agent in self.agents], torch.tensor(which), self.latents.cpu(), self.meta)
         return skills if self.normaliser is None else self.normaliser.fold(skills)
 
-    def sample(self, agent: int) -> Batch:
+    def draw(self, agent: int) -> Batch:
         """Draw a batch from one agent's replay."""
         return self.replays[agent].sample(self.sac.batch_size, self.agents[agent].generator, self.own)
+
+    def sample(self, agent: int) -> Batch:
+        """Draw a batch, with σ as objectives see it. Before the first one φ is learned, and frozen."""
+        if self.projection and not self.projection.learned:
+            self.projection.learn(partial(self.draw, agent))
+        return self.projected(self.draw(agent))
+
+    def projected(self, batch: Batch) -> Batch:
+        """Project what a batch holds in place of σ, where σ is learned."""
+        if self.projection:
+            batch.sigma = self.projection(batch.sigma)
+        return batch
 
     def sample_all(self, drawn: Batch, agent: int) -> Batch:
         """Return a batch of all skills: `drawn` for a shared policy, else as many transitions of each skill."""
@@ -116,7 +147,7 @@ class Parts:
         filled = [replay for replay in self.replays if len(replay)]
         share = -(-self.sac.batch_size // len(filled))
         parts = [replay.sample(share, self.agents[agent].generator).rows for replay in filled]
-        return Batch(torch.cat(parts), drawn.columns)
+        return self.projected(Batch(torch.cat(parts), drawn.columns))
 
     def relabelled(self, batch: Batch) -> Batch:
         """Give a share of a batch's transitions other latents than those they were taken under."""

@@ -56,6 +56,8 @@ class Replay:
         """All rows that were ever added; row i is at i modulo the capacity."""
         self.inherited = 0
         """How many of these came from earlier skills."""
+        self.since, self.old = 0, 0.0
+        """Rows before number `since` are of an older world; `old` is their share of a batch."""
         self._staging = np.empty(columns.width, dtype=np.float32)
         self._parts = columns.parts
 
@@ -94,19 +96,27 @@ class Replay:
 
     def sample(self, size: int, generator: torch.Generator, own: int | None = None) -> Batch:
         """Draw rows uniformly, or `own` rows of the skill's own, then inherited ones."""
-        if own is None:
+        oldest = self.added - len(self)
+        if own is None and self.since <= oldest:
             chosen = torch.randint(len(self), (size,), generator=generator, device=self.rows.device)
             return Batch(self.rows.index_select(0, chosen), self.columns)
-        oldest = self.added - len(self)
-        first = max(self.inherited, oldest)  # of its own
-        own = own if first > oldest else size  # nothing was inherited, or all of that has been overwritten
-        parts = [(first, self.added, own), (oldest, first, size - own)]
+        if own is None:
+            first, front = self.since, size - round(self.old * size)
+        else:
+            oldest = max(oldest, self.since)
+            first = max(self.inherited, oldest)  # of its own
+            own = front = own if first > oldest else size  # nothing was inherited, or it is overwritten or forgotten
+        parts = [(first, self.added, front), (oldest, first, size - front)]
         drawn = [
             torch.randint(low, high, (count,), generator=generator, device=self.rows.device)
             for low, high, count in parts
             if count
         ]
         return Batch(self.rows.index_select(0, torch.cat(drawn) % self.capacity), self.columns, own)
+
+    def forget(self, before: int, old: float, least: int) -> None:
+        """Leave rows before number `before` out of batches, but for a share `old`. Keep at least `least` rows."""
+        self.since, self.old = max(0, min(before, self.added - least)), old
 
     def newest(self, count: int) -> Tensor:
         """Return the last `count` rows, or fewer if older ones are gone, in order and on the CPU."""

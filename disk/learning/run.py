@@ -17,7 +17,9 @@ from typing import Any
 from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
 from disk.errors import ArtefactError, to_blame
 from disk.evaluation.run import refuse_strangers
+from disk.evaluation.words import announce
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
+from disk.learning.awareness import changes_table
 from disk.learning.build import choose_device, joint_parts, skill_parts
 from disk.learning.loop import train
 from disk.learning.training import Training
@@ -25,6 +27,7 @@ from disk.skills import bundle
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import load_rows, load_stats, save_json, save_text, sweep
 from disk.storage.layout import (
+    CHANGES,
     CHECKPOINT,
     CURVE,
     JOB,
@@ -38,7 +41,7 @@ from disk.storage.layout import (
     snapshot_name,
 )
 from disk.storage.lock import snakemake_is_gone
-from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum
+from disk.storage.manifest import CHECKED, identity, is_done, same_chain, same_checksum, with_projection
 
 
 @contextmanager
@@ -67,6 +70,7 @@ def finish(training: Training, job: SkillJob | JointJob | HierarchyJob) -> None:
     """Resume a training where an earlier process of the same job stopped, and train to the end."""
     sweep(training.checkpoint.directory)
     training.resume()
+    training.look_around()
     save_json(training.checkpoint.directory / JOB, job.model_dump(mode="json"))  # for whoever watches
     with until_signal() as asked_to_stop:
         train(training, asked_to_stop)
@@ -79,8 +83,8 @@ def learn_skill(job: SkillJob, earlier: Sequence[Path], out: Path, runtime: Runt
     writable(out)
     inputs = identity(job, earlier)
     same_chain(job, earlier, out.parent)
-    expected = stamp(job.canonical(), inputs)
-    with resumable(checkpoint_beside(out), expected, lambda mark: _is_whole(out, mark, CHECKED)) as checkpoint:
+    expected, files = stamp(job.canonical(), inputs), with_projection(job, *CHECKED)
+    with resumable(checkpoint_beside(out), expected, lambda mark: _is_whole(out, mark, files)) as checkpoint:
         if checkpoint is not None:
             training = Training(skill_parts(job, earlier, choose_device(runtime.device)), runtime, checkpoint)
             finish(training, job)
@@ -94,7 +98,7 @@ def learn_jointly(job: JointJob, out: Path, runtime: Runtime) -> None:
         write_untrained(job, out)
         return
     expected, policies = stamp(job.canonical(), {}), job.skills if job.policies == "independent" else 1
-    files = [SKILLS, *map(snapshot_name, job.snapshots or [])]
+    files = with_projection(job, SKILLS, *map(snapshot_name, job.snapshots or []))
     with resumable(out / CHECKPOINT, expected, lambda mark: _is_whole(out, mark, files), policies) as checkpoint:
         if checkpoint is not None:
             training = Training(joint_parts(job, choose_device(runtime.device)), runtime, checkpoint)
@@ -128,6 +132,7 @@ def train_run(
         if not complete or (run / CHECKPOINT).exists():  # left by a process that was killed as its last act
             with watch(run):
                 learn_jointly(joint, run, config.runtime)
+            announce(joint, run)
         return run
     count = environment.skills if skills is None else skills
     owners = [config.owner_of(method, skill) for skill in range(count)]
@@ -140,6 +145,7 @@ def train_run(
         if not complete or checkpoint_beside(folder).exists():
             with watch(folder):
                 learn_skill(job, folders[:skill], folder, config.runtime)
+            announce(job, folder, count)
     bundle_run([folder / POLICY for folder in folders], run / SKILLS)
     return run
 
@@ -177,6 +183,8 @@ def bundle_run(policies: Sequence[Path], out: Path) -> None:
         lines = lines or [f"skill,{header}"]
         lines += [f"{skill},{row}" for row in rows]
     save_text(out.with_name(CURVE), "\n".join(lines) + "\n")
+    if all("aware" in about for about in stats):
+        save_text(out.with_name(CHANGES), changes_table([about["aware"] for about in stats]))
 
 
 @contextmanager

@@ -36,8 +36,18 @@ class Training:
         """Snapshots in the checkpoint, and their checksums."""
         self._pace = Pace(60.0 * runtime.checkpoint_minutes)
 
+    def look_around(self) -> None:
+        """Look for a change of the world, and end a skill that cannot finish as it began."""
+        watch = self.parts.watch
+        if watch is not None:
+            closes = watch.look(self.step)
+            self.parts.notice()
+            if closes:
+                self.parts.steps = self.progress.total = self.step
+
     def end_skill_if_settled(self) -> None:
         """End a skill that has converged, or try it again if it is a duplicate."""
+        self.look_around()
         settling = self.parts.settling
         if settling is None or not settling.done(self.step):
             return
@@ -85,8 +95,12 @@ class Training:
         parts.schedule.load_state(_part(tensors, "schedule"))
         if parts.settling:
             parts.settling.load_state(_part(tensors, "settling"))
+        if parts.watch:
+            parts.watch.load_state(_part(tensors, "watch"))
         if parts.normaliser:
             parts.normaliser.load_state(_part(tensors, "normaliser"))
+        if parts.projection:
+            parts.projection.load_state(_part(tensors, "projection"))
         self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
         for episode, (number, _) in zip(self.episodes, meta["lanes"], strict=True):
             episode.number = number
@@ -105,8 +119,12 @@ class Training:
         named = {"objective": parts.objective.state(), "schedule": parts.schedule.state(), "progress": curve}
         if parts.settling:
             named["settling"] = parts.settling.state()
+        if parts.watch:
+            named["watch"] = parts.watch.state()
         if parts.normaliser:
             named["normaliser"] = parts.normaliser.state()
+        if parts.projection:
+            named["projection"] = parts.projection.state()
         for index, agent in enumerate(parts.agents):
             tensors[_numbered("generator", index)] = agent.generator.get_state()
             named[_numbered("agent", index)] = agent.state()

@@ -113,6 +113,8 @@ def _evolution(world: World) -> str:
 
 def _sigma(world: World) -> str:
     position = f"{world.position.source} {world.position.entries}"
+    if world.sigma == "learned":
+        return f"learned from the observation and the position ({position})"
     if isinstance(world.sigma, str):
         over = f" over {world.sigma_steps} steps" if world.sigma_steps else ""
         return f"{world.sigma}{over} of the position ({position})"

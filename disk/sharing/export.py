@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from disk.errors import ArtefactError
+from disk.lazy import need
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, must_act_by_modes
 from disk.skills import load as load_local
@@ -46,8 +47,7 @@ def load(source: str | Path) -> Skills:
     uri = resolve_uri(load_config().tracking.uri)
     whole_run = str(source).startswith("runs:/") and "/" not in str(source).removeprefix("runs:/").strip("/")
     address = f"{str(source).rstrip('/')}/{SKILLS}" if whole_run else str(source)
-    import mlflow
-
+    mlflow = need("mlflow")
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri)
@@ -97,7 +97,7 @@ def _write_onnx(skills: Skills) -> bytes:
     `skill` has one number for all rows (1,) or one per row (B,). Observations have shape (B, 1, D) inside, so that the
     weights of one skill (1, D, H) and weights per row (B, D, H) both fit MatMul.
     """
-    onnx = _need("onnx")
+    onnx = need("onnx")
     helper = onnx.helper
     meta, actions = skills.meta, int(skills.meta["action_size"])
     constants: dict[str, np.ndarray] = {"which": skills.which.numpy(), "row_axis": np.array([1])}
@@ -149,7 +149,7 @@ def _write_onnx(skills: Skills) -> bytes:
 
 
 def _read_onnx(content: bytes) -> Callable[[np.ndarray, int], np.ndarray]:
-    session = _need("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = need("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
 
     def act(seen: np.ndarray, skill: int) -> np.ndarray:
         actions: np.ndarray = session.run(["action"], {"observation": seen, "skill": np.array([skill])})[0]
@@ -171,15 +171,6 @@ def _read_safetensors(content: bytes) -> Callable[[np.ndarray, int], np.ndarray]
         path.write_bytes(content)
         skills = load_local(path)
     return lambda seen, skill: skills[skill].act(seen)
-
-
-def _need(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ArtefactError(f"ONNX needs the package {name}: pip install 'disk-skills[onnx]'") from None
 
 
 _WRITERS: dict[Format, Callable[[Skills], bytes]] = {

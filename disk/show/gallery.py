@@ -44,7 +44,7 @@ MEASURES = {
     "isolation": ("isolation", "m", "high"),
     "distance": ("distance", "m", "high"),
     "spread": ("spread", "m", "low"),
-    "consistency": ("consistency", "", "low"),
+    "consistency": ("variance of position", "", "low"),
 }
 """Measures of a skill: name, unit, and which values are good."""
 TOTALS = {
@@ -56,28 +56,37 @@ TOTALS = {
 """Measures of a whole run."""
 
 
-def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Sequence[Path], out: Path) -> str:
+def build(
+    job: EvaluationJob, conditions: Sequence[str], chains: Collection[str], runs: Sequence[Path], out: Path
+) -> str:
     """Write the gallery of some runs of an environment; `chains` are the methods that learn one skill after another.
 
-    A run without rollouts, without metrics or without a sound episode is left out; the page and the log name it.
+    The page shows one condition at a time, the first one at first. A run without rollouts, without metrics or without a
+    sound episode in a condition is left out of it; the page and the log name it.
     """
     from disk.figures.style import PALETTE, method_name
 
     read, missing = [], []
-    for run in map(Run.of, runs):
+    for run, condition in ((Run.of(path), name) for path in runs for name in conditions):
         found = _read(run, condition)
         if isinstance(found, str):
-            missing.append(f"{method_name(run.method)}, seed {run.seed} ({found})")
+            where = f", {condition}" if len(conditions) > 1 else ""
+            missing.append(f"{method_name(run.method)}, seed {run.seed}{where} ({found})")
         else:
-            read.append((run, *found))
+            clips = "clips" if condition == conditions[0] else f"clips.{condition}"
+            read.append((run, condition, clips, *found))
     flat = len(job.world.position.entries) == 1
-    count = sum(rollouts["skill"].nunique() for _, rollouts, _ in read)
-    points = max(FEWEST_POINTS, min(POINTS, MOST_POINTS // max(1, EPISODES * count)))
+    drawn = sum(rollouts["skill"].nunique() for *_, rollouts, _ in read)
+    points = max(FEWEST_POINTS, min(POINTS, MOST_POINTS // max(1, EPISODES * drawn)))
     shutil.rmtree(out.parent / "clips", ignore_errors=True)
-    shown = [_run(run, rollouts, values, run.method in chains, points, flat, out) for run, rollouts, values in read]
+    shown = [
+        {"condition": condition, "chain": run.method in chains, **_run(run, rollouts, values, points, flat, clips, out)}
+        for run, condition, clips, rollouts, values in read
+    ]
+    count = len({(entry["method"], entry["seed"], skill["skill"]) for entry in shown for skill in entry["skills"]})
     data = {
         "env": job.env,
-        "condition": condition,
+        "conditions": [name for name in conditions if any(entry["condition"] == name for entry in shown)],
         "flat": flat,
         "episodes": EPISODES,
         "measures": [dict(zip(("key", "name", "unit", "good"), (k, *v), strict=True)) for k, v in MEASURES.items()],
@@ -87,13 +96,14 @@ def build(job: EvaluationJob, condition: str, chains: Collection[str], runs: Seq
         "missing": missing,
     }
     save_text(out, page(data))
-    return f"{out}: {count} skills of {len(shown)} runs" + (f"; left out: {', '.join(missing)}" if missing else "")
+    found_runs = len({(entry["method"], entry["seed"]) for entry in shown})
+    return f"{out}: {count} skills of {found_runs} runs" + (f"; left out: {', '.join(missing)}" if missing else "")
 
 
 def build_from_results(config: Config, results: Path) -> str:
     """Write the gallery of all runs in an environment's folder."""
     env = Path(os.path.abspath(results)).name
-    condition = next(iter(config.environment(env).conditions))
+    conditions = list(config.environment(env).conditions)
     methods = [*config.methods]
     folders = [
         path for path in results.glob("*/seed*") if RUN_NAME.fullmatch(path.name) and path.parent.name in methods
@@ -103,7 +113,7 @@ def build_from_results(config: Config, results: Path) -> str:
     runs = sorted(map(Run.of, map(Path.absolute, folders)), key=lambda run: (methods.index(run.method), run.seed))
     chains = [name for name, row in config.methods.items() if row.incremental]
     paths = [run.path for run in runs]
-    return build(config.evaluation_job(env), condition, chains, paths, results / "gallery" / "index.html")
+    return build(config.evaluation_job(env), conditions, chains, paths, results / "gallery" / "index.html")
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -139,9 +149,9 @@ def _read(run: Run, condition: str) -> tuple[pd.DataFrame, pd.DataFrame] | str:
 
 
 def _run(
-    run: Run, rollouts: pd.DataFrame, metrics: pd.DataFrame, chain: bool, points: int, flat: bool, out: Path
+    run: Run, rollouts: pd.DataFrame, metrics: pd.DataFrame, points: int, flat: bool, clips: str, out: Path
 ) -> dict[str, Any]:
-    """Return the data of one run: names, means, and numbers, paths and clip of each skill."""
+    """Return the data of one run in a condition: names, means, and numbers, paths and clip of each skill."""
     from disk.evaluation.metrics import sound
     from disk.figures.style import method_colour, method_name
 
@@ -157,7 +167,7 @@ def _run(
                 "skill": skill,
                 "values": {key: _number(own.get(key)) for key in MEASURES},
                 "paths": _paths(kept[kept["skill"] == skill], points, flat),
-                "clip": _clip(run.path, skill, out),
+                "clip": _clip(run.path, clips, skill, out),
             }
         )
     return {
@@ -165,7 +175,6 @@ def _run(
         "name": method_name(run.method),
         "colour": method_colour(run.method),
         "seed": str(run.seed),
-        "chain": chain,
         "means": {key: _number(means.get(key)) for key in MEASURES} | totals,
         "skills": skills,
     }
@@ -187,12 +196,12 @@ def _paths(rollouts: pd.DataFrame, points: int, flat: bool) -> list[list[float]]
     return paths
 
 
-def _clip(run: Path, skill: int, out: Path) -> str | None:
+def _clip(run: Path, folder: str, skill: int, out: Path) -> str | None:
     """Put a skill's clip beside the page and return its address. A clip older than the skills is ignored."""
-    clip, skills = run / "clips" / f"skill{skill:02d}.mp4", run / SKILLS
+    clip, skills = run / folder / f"skill{skill:02d}.mp4", run / SKILLS
     if not clip.exists() or (skills.exists() and clip.stat().st_mtime < skills.stat().st_mtime):
         return None
-    parts = ("clips", run.parent.name, run.name, clip.name)
+    parts = ("clips", run.parent.name, run.name, *folder.split(".")[1:], clip.name)
     target = out.parent.joinpath(*parts)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:

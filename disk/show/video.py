@@ -23,6 +23,7 @@ import numpy as np
 
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
+from disk.lazy import need
 from disk.show.render import SIZE, Screen, model_of
 from disk.storage.files import whole
 
@@ -218,6 +219,7 @@ def _planar(position: np.ndarray) -> np.ndarray:
 
 def write(out: Path, frames: Iterable[np.ndarray]) -> None:
     """Write an H.264 video that browsers play; `out` is replaced as a whole."""
+    need("imageio_ffmpeg")
     import imageio.v2 as imageio
 
     with tempfile.TemporaryDirectory(prefix="disk-video-") as folder:

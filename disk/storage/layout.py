@@ -1,12 +1,12 @@
 """The layout of results: the one owner of file and folder names.
 
 {root}/{env}/{method}/seed{seed}/       a run, `Run`
-  skill{NN}/                            a skill of a chain: SKILL_FILES
+  skill{NN}/                            a skill of a chain: SKILL_FILES, and PROJECTION if its σ is learned
   skill{NN}.checkpoint/                 its training; `checkpoint/` where all skills are learned together
   skills.safetensors  progress.csv      all skills of the run, and their curves
   snapshots/{step}.safetensors          skills of a joint method during training
   rollouts/{condition}.parquet          trajectories, from which everything else is measured and drawn
-  metrics.csv  after_training.csv  usable.csv
+  metrics.csv  after_training.csv  usable.csv  changes.csv
   hierarchy/seed{h}.csv                 a controller over the run's skills
 {root}/{env}/hausdorff.csv summary.csv  tables over all runs of an environment
 """
@@ -21,9 +21,13 @@ from disk.config import Config
 from disk.errors import ArtefactError
 
 POLICY, REPLAY, VISITS = "policy.safetensors", "replay.safetensors", "visits.npy"
+PROJECTION = "projection.safetensors"
+"""φ of a skill, or of a joint run, whose σ is learned."""
 STATS, CURVE = "stats.json", "progress.csv"
 SKILLS, METRICS = "skills.safetensors", "metrics.csv"
 AFTER_TRAINING, USABLE = "after_training.csv", "usable.csv"
+CHANGES = "changes.csv"
+"""Probes of a run that is not told when its world changes, and what it decided."""
 HAUSDORFF, SUMMARY = "hausdorff.csv", "summary.csv"
 """Tables of an environment."""
 LATENT_SETS = "latent_sets.csv"

@@ -13,17 +13,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from disk.config import SkillJob
+from disk.config import JointJob, SkillJob
 from disk.errors import ArtefactError
 from disk.skills import load
 from disk.storage.files import checksum, inside, load_rows, load_stats
-from disk.storage.layout import CURVE, POLICY, REPLAY, STATS, VISITS
+from disk.storage.layout import CURVE, POLICY, PROJECTION, REPLAY, STATS, VISITS
 
 RESTORE = "Restore it, or delete it and run the same command again"
 CHECKED = (POLICY, VISITS, REPLAY)
 """Files of a skill whose checksums stand in its stats.json."""
 FIRST_OBJECTIVE = tuple(f"objective.{key}" for key in ("neighbours", "recent_states", "past_states", "normaliser"))
 """Settings of the objective that change the first skill of a chain, or what it records."""
+
+
+def with_projection(job: SkillJob | JointJob, *files: str) -> list[str]:
+    """Return a training's files whose checksums stand in its stats.json: `files`, and φ where σ is learned."""
+    return [*files, *([PROJECTION] if job.projection else [])]
 
 
 def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
@@ -55,6 +60,8 @@ def identity(job: SkillJob, earlier: Sequence[Path]) -> dict[str, str]:
         found["spent"] = json.dumps(
             [[stats["steps"], stats.get("own_diversity")] for stats in map(read_stats, earlier)]
         )
+    if job.aware:
+        found["aware"] = json.dumps([read_stats(folder).get("aware") for folder in earlier], sort_keys=True)
     return found
 
 
@@ -77,7 +84,7 @@ def _shared_settings(job: dict[str, Any]) -> dict[str, Any]:
     """Settings that all skills of a chain have in common. The first skill lacks those about earlier skills."""
     first = job.get("skill") == 0
     later = () if first else ("replay_keep", "own_share", "warm")
-    names = ("sac", "replay_capacity", "adaptive", "budget", "code", "normaliser", *later)
+    names = ("sac", "replay_capacity", "adaptive", "budget", "aware", "code", "normaliser", "projection", *later)
     objective = {f"objective.{key}": value for key, value in (job.get("objective") or {}).items()}
     if objective.get("objective.normaliser") == "running":  # the first skill has none, and later ones have its window
         objective["objective.normaliser"] = None
@@ -130,7 +137,7 @@ def as_recorded(path: Path) -> None:
 
 def _read_from_earlier(job: SkillJob) -> list[str]:
     """Names of the files of each earlier skill that this training reads."""
-    read = {VISITS: job.start_step is None, REPLAY: job.replay_keep is not None}
+    read = {VISITS: job.start_step is None or job.aware is not None, REPLAY: job.replay_keep is not None}
     return [name for name in CHECKED if read.get(name, True)]
 
 

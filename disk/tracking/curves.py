@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from disk.storage.layout import CURVE, METRICS
+from disk.storage.layout import CHANGES, CURVE, METRICS
 from disk.tracking.record import Row
+from disk.tracking.shown import BY_SKILL
 
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 Curves = dict[str, dict[int, float]]
@@ -94,7 +95,7 @@ def measures_by_skill(measures: Sequence[Measure]) -> Curves:
     curves: Curves = {}
     for measure in measures:
         if measure.condition == measures[0].condition and measure.skill >= 0 and math.isfinite(measure.value):
-            curves.setdefault(f"by_skill/{measure.metric}", {})[measure.skill] = measure.value
+            curves.setdefault(f"{BY_SKILL}{measure.metric}", {})[measure.skill] = measure.value
     return curves
 
 
@@ -121,6 +122,18 @@ def read_chain(run: Path) -> Curves:
             if not name.startswith("time/") and math.isfinite(value := _number(text)):
                 curves.setdefault(name, {})[last] = value
     return curves
+
+
+def read_changes(run: Path) -> Curves:
+    """Return the test's statistic, and a 1 at every change, over the steps of a run that probes its world."""
+    try:
+        with (run / CHANGES).open(newline="") as file:
+            lines = list(csv.DictReader(file))
+    except OSError:
+        return {}
+    changes = {int(line["step"]): 1.0 for line in lines if line["decision"] != "none"}
+    curves = {"aware/statistic": {int(line["step"]): float(line["statistic"]) for line in lines}}
+    return {**curves, **({"aware/change": changes} if changes else {})} if lines else {}
 
 
 def _number(text: str | None) -> float:

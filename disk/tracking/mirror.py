@@ -25,7 +25,7 @@ from disk.config import Tracking
 from disk.errors import TrackingError
 from disk.storage.layout import RUN_NAME, Run
 from disk.tracking.curves import read_measures
-from disk.tracking.read import read_hierarchy, read_run, read_skill, skill_name, skills_of
+from disk.tracking.read import read_environment, read_hierarchy, read_run, read_skill, skill_name, skills_of
 from disk.tracking.record import Summary
 from disk.tracking.store import Status, Store, explain
 
@@ -45,9 +45,13 @@ def mirror(root: Path, uri: str) -> Summary:
     if not root.exists():
         raise TrackingError(f"{root}: does not exist")
     with _explained(uri):
-        store = Store(uri)
-        for run, skills in _runs_below(root):
+        store, runs = Store(uri), list(_runs_below(root))
+        for run, skills in runs:
             _mirror_run(store, run, skills)
+        for env in sorted({run.parents[1] for run, _ in runs if run.parents[1].is_relative_to(root)}):
+            record = read_environment(env)
+            if record.artefacts:
+                store.put(record, store.runs(record.experiment, record.key), None, None)
         return store.summary
 
 

@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from disk.downstream.curve import LIVE
-from disk.storage.layout import CHECKPOINT, CURVE, JOB, POLICY, SKILL_NAME, SKILLS, STATS, Run, checkpoint_beside
+from disk.storage.layout import (
+    CHANGES,
+    CHECKPOINT,
+    CURVE,
+    JOB,
+    POLICY,
+    SKILL_NAME,
+    SKILLS,
+    STATS,
+    Run,
+    checkpoint_beside,
+)
 from disk.tracking.curves import (
     Measure,
     mean_measures,
     measures_by_skill,
     read_chain,
+    read_changes,
     read_controller_rows,
     read_measures,
     read_rows,
@@ -55,19 +67,46 @@ def read_run(run: Path) -> Record:
         about = {**_metadata(skills), **_json(run / STATS)} if finished else {"job": _json(live / JOB)}
     steps = rows[-1].step if rows else sum(int(skill.get("steps", 0)) for skill in stats)
     seconds = rows[-1].elapsed if rows else sum(float(skill.get("seconds", 0.0)) for skill in stats)
-    measures = read_measures(run)
+    measures, job = read_measures(run), about.get("job", {})
     return Record(
         **_names(place),
         rows=rows,
-        results={**mean_measures(measures, steps), **measures_by_skill(measures), **read_chain(run)}
+        results={
+            **mean_measures(measures, steps),
+            **measures_by_skill(measures),
+            **read_chain(run),
+            **read_changes(run),
+        }
         if finished
         else {},
-        params={**_flat(about.get("job", {})), **_identity(place)},
+        params={**_flat(job), **_identity(place)},
         tags={**_tags(about), "level": "run"},
         artefacts={**_shown(place), **({skills.name: skills} if finished else {})},
         started=_started(seconds, curve, skills),
         seconds=seconds,
         finished=finished or without_skills,
+        world=json.dumps(job["world"], sort_keys=True) if "world" in job else "",
+    )
+
+
+def read_environment(folder: Path) -> Record:
+    """Read the figures and tables that all runs of an environment share."""
+    experiment, figures = _experiment(folder.parent, folder.name), sorted(folder.glob("*.svg"))
+    return Record(
+        experiment=experiment,
+        key=f"{experiment}:all",  # begins like no run's
+        name="all methods",
+        rows=[],
+        results={},
+        params={"env": folder.name},
+        tags={"level": "environment"},
+        artefacts={
+            **{f"figures/{path.name}": path for path in figures},
+            **{f"tables/{path.name}": path for path in sorted(folder.glob("*.csv"))},
+        },
+        started=_started(0.0, *figures),
+        seconds=0.0,
+        finished=True,
     )
 
 
@@ -118,16 +157,20 @@ def read_hierarchy(run: Path, curve: Path) -> Record:
 
 
 def _names(place: Run, child: str = "") -> dict[str, str]:
-    """Return experiment, key and name of a run, or of its skill or controller `child`.
-
-    The run `…/results/quick/point/disk/seed0` is in the experiment `quick/point`. Below a root of another name, say
-    /scratch/trial, the experiment is `trial/point`.
-    """
-    parts = place.root.parts
-    root = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
-    experiment = "/".join([*root, place.env])
+    """Return experiment, key and name of a run, or of its skill or controller `child`."""
+    experiment = _experiment(place.root, place.env)
     name = "/".join(filter(None, (place.method, f"seed{place.seed}", child)))
     return {"experiment": experiment, "key": f"{experiment}/{name}", "name": name}
+
+
+def _experiment(root: Path, env: str) -> str:
+    """Return the experiment of an environment: `quick/point` for …/results/quick/point.
+
+    Below a root of another name, say /scratch/trial, it is `trial/point`.
+    """
+    parts = root.parts
+    below = parts[len(parts) - parts[::-1].index("results") :] if "results" in parts else parts[-1:]
+    return "/".join([*below, env])
 
 
 def _identity(place: Run) -> dict[str, str]:
@@ -147,13 +190,13 @@ def _chain(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(place: Run) -> dict[str, Path]:
-    """Return the figures, tables and videos of a run and its environment, by their path in MLflow."""
-    env, run = place.root / place.env, place.path
+    """Return the figures and videos of a run, by their path in MLflow."""
+    run = place.path
     skills, children = run / SKILLS, skills_of(run)
     videos, clips = sorted(run.glob("skills*.mp4")), sorted(run.glob("clips/skill*.mp4"))
     return {
-        **{f"figures/{path.name}": path for path in sorted([*env.glob("*.svg"), *run.glob("*.svg")])},
-        **{f"tables/{path.name}": path for path in sorted(env.glob("*.csv"))},
+        **{f"figures/{path.name}": path for path in sorted(run.glob("*.svg"))},
+        **{f"tables/{path.name}": path for path in run.glob(CHANGES)},
         **{f"videos/{path.name}": path for path in videos if _is_current(path, skills)},
         **{f"clips/{clip.name}": clip for clip in clips if clip.stem not in children and _is_current(clip, skills)},
     }

@@ -37,6 +37,8 @@ class Record:
     seconds: float
     """Duration of training so far."""
     finished: bool
+    world: str = ""
+    """The world that skills were learned in, as JSON; empty: not known."""
 
 
 @dataclass

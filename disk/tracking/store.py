@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from disk.errors import ArtefactError
+from disk.lazy import need
 from disk.storage.files import checksum
 from disk.storage.lock import lock
 from disk.tracking.record import Record, Row, Summary
+from disk.tracking.shown import BY_SKILL, experiment_tags, log_world, skill_models
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -36,8 +38,6 @@ ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors reach the user once, as a TrackingError
     "GIT_PYTHON_REFRESH": "quiet",
 }
-TRAINING = {"mlflow.experimentKind": "custom_model_development"}
-"""Tags of an experiment. Without them MLflow's UI expects language models, and hides the runs behind other pages."""
 ATTEMPTS = 3
 Status = Literal["RUNNING", "FINISHED", "KILLED"]
 
@@ -53,12 +53,11 @@ class Store:
         self._open()
 
     def _open(self) -> None:
-        from mlflow import MlflowClient
-
+        client = need("mlflow").MlflowClient
         with self._locked():
             if self.database is not None and not (self.database.exists() and self.database.stat().st_size):
                 _create_database(self.database)
-            self.client = MlflowClient(self.uri)
+            self.client = client(self.uri)
             self.client.search_experiments(max_results=1)
 
     @contextmanager
@@ -93,7 +92,7 @@ class Store:
 
         location = None if self.database is None else (self.database.parent / "mlartifacts" / name).as_uri()
         try:
-            return str(self.client.create_experiment(name, artifact_location=location, tags=TRAINING))
+            return str(self.client.create_experiment(name, artifact_location=location, tags=experiment_tags(name)))
         except MlflowException:
             found = self._find_experiment(name)  # on a server, without a lock, another process was faster
             if found is None:
@@ -138,6 +137,7 @@ class Store:
 
     def _fill(self, run: Run, record: Record, parent: str | None, status: Status | None) -> None:
         self._describe(run, record, parent)
+        log_world(self.client, run, record)
         self._add_rows(run, record.rows)
         self._add_results(run, record)
         self._set_status(run, record, "FINISHED" if record.finished else status)
@@ -179,7 +179,7 @@ class Store:
         """Add new rows in ascending order, so that a metric's newest step tells which points are there."""
         newest = {metric.key: metric.step for metric in run.data._metric_objs}
         points = [
-            (name, value, _time(run, row.elapsed), row.step)
+            (name, value, _time(run, row.elapsed), row.step, None)
             for row in rows
             for name, value in row.values.items()
             if row.step > newest.get(name, -1)
@@ -190,14 +190,17 @@ class Store:
         digest = _digest(record.results)
         if not record.results or run.data.tags.get("disk.results") == digest:
             return
-        end, points = _time(run, record.seconds), []
+        end, points = _time(run, record.seconds), list[tuple[str, float, int, int, str | None]]()
+        with self._locked():
+            models = skill_models(self.client, run, record)
         for name, values in record.results.items():
             there = self._newest(run, name)
             for step, value in values.items():
+                model = models[step] if name.startswith(BY_SKILL) else None
                 if step not in there:
-                    points.append((name, value, end, step))
+                    points.append((name, value, end, step, model))
                 elif there[step].value != value:  # MLflow shows the later of two values at one step
-                    points.append((name, value, there[step].timestamp + 1, step))
+                    points.append((name, value, there[step].timestamp + 1, step, model))
         self._add_points(run, points)
         self.client.set_tag(run.info.run_id, "disk.results", digest)
 
@@ -208,7 +211,8 @@ class Store:
         history = self.client.get_metric_history(run.info.run_id, name)
         return {metric.step: metric for metric in sorted(history, key=lambda metric: metric.timestamp)}
 
-    def _add_points(self, run: Run, points: Sequence[tuple[str, float, int, int]]) -> None:
+    def _add_points(self, run: Run, points: Sequence[tuple[str, float, int, int, str | None]]) -> None:
+        """Add points: name, value, time, step, and the model that they measure too."""
         from mlflow.entities import Metric
 
         for start in range(0, len(points), BATCH):

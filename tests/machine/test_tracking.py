@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sqlite3
@@ -102,7 +103,7 @@ def contents(uri: str) -> dict[str, list[Any]]:
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         return {
             table: sorted(database.execute(f"select * from {table}").fetchall(), key=repr)
-            for table in ("runs", "metrics", "params", "tags", "experiments")
+            for table in ("runs", "metrics", "params", "tags", "experiments", "logged_models", "logged_model_metrics")
         }
 
 
@@ -140,10 +141,10 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     save_text(root / "point" / "hausdorff.svg", "<svg/>")
     save_text(root / "point" / "summary.csv", "method,mean\n")
     added = mirror(root, uri)
-    assert str(added) == f"3 runs, {added.points} points and 5 artefacts added"
+    assert str(added) == f"4 runs, {added.points} points and 5 artefacts added"
 
     found = runs(uri)
-    assert set(found) == {"point/disk/seed0", "point/disk/seed0/skill00", "point/disk/seed0/skill01"}
+    assert set(found) == {"point:all", *(f"point/disk/seed0{name}" for name in ("", "/skill00", "/skill01"))}
     parent, child = found["point/disk/seed0"], found["point/disk/seed0/skill01"]
     assert client(uri).get_experiment(parent.info.experiment_id).name == "point"
     assert {each.info.status for each in found.values()} == {"FINISHED"}
@@ -165,7 +166,8 @@ def test_a_run_is_shown_whole(root: Path, uri: str) -> None:
     assert parent.data.metrics["eval/hausdorff"] == 2.5
     files = [file.path for file in client(uri).list_artifacts(child.info.run_id)]
     assert files == ["policy.safetensors"]
-    (figure,) = client(uri).list_artifacts(parent.info.run_id, "figures")
+    assert client(uri).list_artifacts(parent.info.run_id, "figures") == [], "once for all runs, not in each"
+    (figure,) = client(uri).list_artifacts(found["point:all"].info.run_id, "figures")
     assert figure.path == "figures/hausdorff.svg"
     assert Path(parent.info.artifact_uri.removeprefix("file://")).is_relative_to(root / "mlartifacts")
 
@@ -199,6 +201,9 @@ def test_runs_of_a_chain_and_of_a_joint_method_compare(root: Path, uri: str) -> 
     assert "eval/distance" not in child.data.metrics  # NaN there, and never the other condition's
     assert child.data.metrics["eval/leg2/distance"] == 5
     assert [each.data.tags["level"] for each in (chain, child, other)] == ["run", "skill", "run"]
+    (model,) = client(uri).search_logged_models([chain.info.experiment_id])  # of the only skill with a measure
+    assert (model.name, model.source_run_id) == ("skill 2 (index 1) disk seed0", chain.info.run_id)
+    assert [(metric.key, metric.value) for metric in model.metrics] == [("by_skill/distance", 3.0)]
     lists = {key: client(uri).list_artifacts(each.info.run_id, "clips") for key, each in found.items()}
     clips = {key: [file.path for file in files] for key, files in lists.items()}
     assert {key: names for key, names in clips.items() if names} == {
@@ -211,11 +216,15 @@ def test_runs_of_a_chain_and_of_a_joint_method_compare(root: Path, uri: str) -> 
 def test_files_of_a_real_training(root: Path, uri: str, chain: list[Path]) -> None:
     run = root / "point" / "disk" / "seed0"
     shutil.copytree(chain[0].parent, run)
+    save_tensors(run / "skills.safetensors", {"weight": torch.ones(1)}, {"env": "point"})
     mirror(root, uri)
     child = runs(uri)["point/disk/seed0/skill02"]
     assert child.info.status == "FINISHED"
     assert child.data.params["objective.neighbours"] == "3"
     assert child.data.params["world.id"] == "disk/Point-v0"
+    (world,) = runs(uri)["point/disk/seed0"].inputs.dataset_inputs
+    assert json.loads(world.dataset.source)["id"] == "disk/Point-v0"
+    assert "system/" not in " ".join(child.data.metrics), "no metrics of the machine unless they are asked for"
     assert len(child.data.params["beta"]) > 0
     lines = (run / "skill02" / "progress.csv").read_text().splitlines()
     steps = [int(line.split(",")[0]) for line in lines[1:]]
@@ -239,6 +248,8 @@ def test_what_is_measured_anew_is_shown(root: Path, uri: str) -> None:
     save_text(run / "metrics.csv", "condition,skill,metric,value\nnominal,0,distance,5\nnominal@300,-1,distance,4\n")
     assert mirror(run, uri).points == 4  # the skill's, and the run's: two of its curve, one by skill
     assert mirror(run, uri).points == 0
+    (model,) = client(uri).search_logged_models(["1"])
+    assert {metric.key: metric.value for metric in model.metrics} == {"by_skill/distance": 5, "by_skill/hausdorff": 2.5}
     parent = runs(uri)["point/disk/seed0"]
     assert points(uri, parent, "eval/distance") == [(300, 4.0), (1000, 1.0), (1000, 5.0)]
     assert parent.data.metrics["eval/distance"] == 5

@@ -86,7 +86,8 @@ def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
 def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
     short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan")
     found = run("workflow.py", tmp_path / "workflow.json", *short)
-    for name in ("help", "start_of_a_training_job", "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
+    names = ("help", "start_of_a_training_job", "cpu_of_its_start")
+    for name in (*names, "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
         assert found[name]["seconds"] > 0.0
     assert found["loading_19_skills"]["rows"] == 19_000
 
@@ -303,3 +304,18 @@ def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: 
     )
     text = as_markdown(runs)
     assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 – |" in text
+
+
+def test_at_equal_cpu_time_a_slower_method_counts_with_the_snapshot_it_had_by_then(tmp_path: Path) -> None:
+    from tables import equal_time
+
+    hausdorff = {"disk": {"nominal": 5.0}, "metra": {"nominal": 9.0, "nominal@20": 2.0, "nominal@60": 7.0}}
+    for method, hours in {"disk": 0.1, "metra": 0.4}.items():
+        run = tmp_path / f"point/{method}/seed0"
+        run.mkdir(parents=True)
+        rows = [(condition, 0, "hausdorff", value) for condition, value in hausdorff[method].items()]
+        pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / "metrics.csv", index=False)
+        (run / "about.json").write_text(json.dumps({"steps": 100, "cpu_hours": hours}))
+    found = equal_time(tmp_path / "point").splitlines()
+    assert found[2].startswith("| `disk` | 1 | 100 | 6.0 | 5.0 |")
+    assert found[3].startswith("| `metra` | 1 | 20 | 4.8 | 2.0 |")  # 60 of 100 steps would take 0.24 hours

@@ -301,7 +301,8 @@ def test_ramps_are_straight_between_their_steps_flat_beyond_and_one_before(what:
 @pytest.mark.parametrize("what", QUANTITIES)
 def test_a_change_touches_nothing_else(what: str):
     names, _, touched = QUANTITIES[what]
-    env = make(evolving({"what": what, "names": names, "steps": [20], "factors": [0.5]}))
+    factor = 2.0 if what == "friction" else 0.5  # a floor's friction counts only if it is the larger one
+    env = make(evolving({"what": what, "names": names, "steps": [20], "factors": [factor]}))
     before = world_state(env)
     env.at(20)
     found = set(differences(before, world_state(env)))
@@ -312,7 +313,7 @@ def test_only_what_is_named_changes():
     env = make(
         evolving(
             *(
-                {"what": what, "names": names, "steps": [20], "factors": [0.5]}
+                {"what": what, "names": names, "steps": [20], "factors": [2.0]}
                 for what, (names, *_) in QUANTITIES.items()
             )
         )
@@ -324,7 +325,7 @@ def test_only_what_is_named_changes():
     torso = {model.body("torso").id}
     floor = {model.geom("floor").id}
     assert changed == {"geom_friction": floor, "dof_damping": {6, 13}, "body_mass": torso, "body_inertia": torso}
-    assert control_scale(env).tolist() == [1.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert control_scale(env).tolist() == [1.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_heavier_torso_is_the_one_that_a_denser_geom_compiles_to():
@@ -924,3 +925,37 @@ def test_conditions_of_a_world_that_stands_still_are_refused_with_the_reason(
 def test_an_unknown_condition_is_refused_and_the_known_are_named():
     with pytest.raises(ConfigError, match=r"leg5.*leg1, leg2, leg3, leg4"):
         CONFIG.evaluation_job("ant_broken", "leg5")
+
+
+def cheetah(*changes: dict[str, Any]) -> World:
+    """A HalfCheetah whose friction changes; its floor and its body have the same friction, 0.4."""
+    row = CONFIG.environments["halfcheetah"].world().model_dump()
+    return World.model_validate({**row, "evolution": {"total": 100, "changes": list(changes)}})
+
+
+def friction(names: Any, *factors: float) -> dict[str, Any]:
+    return {"what": "friction", "names": names, "steps": list(range(1, len(factors) + 1)), "factors": list(factors)}
+
+
+def contact_friction(env: Projected, step: int) -> float:
+    """The sliding friction that MuJoCo itself gives to the contacts of a robot that has fallen to the floor."""
+    env.at(step)
+    robot = env.unwrapped
+    robot.data.qpos[1] = -0.3
+    mujoco.mj_forward(robot.model, robot.data)
+    assert robot.data.ncon > 0
+    return float(max(contact.friction[0] for contact in robot.data.contact))
+
+
+def test_a_change_of_friction_that_no_contact_notices_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evolution.changes.0.names: \['floor'\]: no contact notices this friction"):
+        make(cheetah(friction(["floor"], 0.2)))
+    with pytest.raises(ConfigError, match=r"evolution.changes.1"):
+        make(cheetah(friction("*", 3.0), friction(["floor"], 0.9)))
+    plain = contact_friction(make(CONFIG.environments["halfcheetah"].world()), 0)
+    for names, factors in ((["floor"], (0.2, 2.0)), ("*", (0.5,))):
+        env = make(cheetah(friction(names, *factors)))
+        assert contact_friction(env, 0) == pytest.approx(plain)
+        assert contact_friction(env, len(factors)) == pytest.approx(factors[-1] * plain)
+    apart = make(cheetah(friction(["floor"], 0.2), friction("[!f]*", 0.2), friction("f[!l]*", 0.2)))
+    assert contact_friction(apart, 1) == pytest.approx(0.2 * plain), "each change counts, since all are needed"

@@ -31,9 +31,12 @@ SEVERAL: dict[str, Any] = {
     "disk_running_own": {"settings": {"normaliser": "running", "normaliser_over": "own"}, "own_share": 0.3},
     "disk_gated": {"settings": {"shape": "gated", "normaliser": "running"}, "own_share": 0.5},
     "disk_log": {"settings": {"shape": "log", "first": "balanced"}, "first_steps": 100},
+    "diayn_learned": {"settings": {"sees": "sigma"}, "sigma": "learned"},
+    "dads_learned": {"sac": {**BOUTS, "seed_actions": "policy"}, "sigma": "learned"},
 }
 """Rows of our own: one policy that acts in several environments, and parts of rewards."""
 ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
+TIMES = ("seconds", "projection_seconds", "commit", "code_hash")
 SMALL = {
     "methods": {
         **{name: {**RAW_ROWS[name.split("_")[0]], **row} for name, row in SEVERAL.items()},
@@ -43,6 +46,7 @@ SMALL = {
     "diayn": {"hidden": [16]},
     "dads": {"hidden": [16]},
     "metra": {"hidden": [16]},
+    "projection": {"updates": 20},
     "curriculum": {"certainty": 0.2, "episodes": 3},
     "adaptive": {"least": 0.4, "window": 0.2, "tolerance": 0.5},
     "budget": {"least": 0.4, "window": 0.2, "tolerance": 0.9, "duplicate": 10.0},
@@ -66,7 +70,7 @@ def contents(root: Path) -> dict[str, Any]:
         name = path.relative_to(root).as_posix()
         if path.name == "stats.json":
             stats = json.loads(path.read_text())
-            found[name] = {key: value for key, value in stats.items() if key not in ("seconds", "commit", "code_hash")}
+            found[name] = {key: value for key, value in stats.items() if key not in TIMES}
         elif path.name == "progress.csv":
             found[name] = path.read_text().count("\n")
         else:

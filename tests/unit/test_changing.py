@@ -12,6 +12,7 @@ from disk import config
 from disk.config import Environment, UsableJob
 from disk.errors import ConfigError
 from disk.evaluation.forgetting import forgetting_table, measure_usable, usable_table
+from disk.evaluation.recovery import reach, recovery_table, summary
 from disk.figures.worlds import panels_of
 from disk.networks import Actor
 from disk.skills import Skills
@@ -177,15 +178,15 @@ def test_of_a_chain_the_finished_skills_are_counted_in_the_world_as_it_is(tmp_pa
     run = tmp_path / "disk/seed3"
     thrusting(run / "skills.safetensors", EAST, NORTH, WEST)
     table = measure_usable(usable_job(ends=[4_000, 8_000, 16_000]), run, run / "usable.csv")
-    assert rows(table) == [
+    assert rows(table[["step", "condition", "movers", "distinct"]]) == [
         (4_000, "no_east", 0, 0),
         (8_000, "no_east", 1, 1),  # north
         (8_000, "no_north", 1, 1),  # and then only east
         (16_000, "no_north", 2, 2),
     ]
     joined = usable_table([run / "usable.csv"])
-    assert list(joined.columns) == ["method", "seed", "step", "condition", "movers", "distinct"]
-    assert rows(joined)[-1] == ("disk", 3, 16_000, "no_north", 2, 2)
+    assert list(joined.columns) == ["method", "seed", "step", "condition", "movers", "distinct", "reach"]
+    assert rows(joined)[-1][:-1] == ("disk", 3, 16_000, "no_north", 2, 2)
 
 
 def test_skills_that_are_learned_together_are_counted_as_they_were(tmp_path: Path):
@@ -205,7 +206,7 @@ def test_a_world_that_no_condition_names_is_called_by_its_step(tmp_path: Path):
     run = tmp_path / "disk/seed0"
     thrusting(run / "skills.safetensors", NORTH)
     job = usable_job(ends=[5_000], conditions={"no_west": 16_000})
-    assert rows(measure_usable(job, run, run / "usable.csv")) == [(5_000, "step4999", 1, 1)]
+    assert rows(measure_usable(job, run, run / "usable.csv").drop(columns="reach")) == [(5_000, "step4999", 1, 1)]
 
 
 def test_chains_are_looked_at_after_each_skill_and_the_others_at_their_snapshots():
@@ -221,3 +222,35 @@ def test_chains_are_looked_at_after_each_skill_and_the_others_at_their_snapshots
 
 def test_no_runs_give_an_empty_table_of_usable_skills():
     assert usable_table([]).empty
+
+
+def test_reach_is_how_far_the_best_skill_gets_in_each_direction():
+    east_and_north = pd.DataFrame(
+        {"skill": [0, 0, 1], "start_x": 1.0, "start_y": 0.0, "x": [4.0, 6.0, 1.0], "y": [0.0, 0.0, 2.0]}
+    )
+    half = 0.5**0.5
+    # Skill 0 goes 4 m east on average, skill 1 2 m north: E 4, NE 4√½, N 2, NW 2√½, W 0, SW 0, S 0, SE 4√½.
+    assert reach(east_and_north) == pytest.approx((4 + 2 + (4 + 2 + 4) * half) / 8)
+    line = pd.DataFrame({"skill": [0, 1], "start_x": 0.0, "start_y": 0.0, "x": [3.0, -1.0], "y": [0.0, 0.0]})
+    assert reach(line) == 2.0
+    assert reach(line.iloc[:0]) == 0.0
+
+
+def test_recovery_is_relative_to_the_value_before_until_the_next_change():
+    """Changes at 100 and 300: the first is recovered after 100 steps, the second never."""
+    counted = [(100, 4.0), (100, 1.0), (200, 3.8), (300, 5.0), (300, 2.0), (400, 4.0)]
+    usable = pd.DataFrame([("disk", 0, step, "x", 0, reached, reached) for step, reached in counted])
+    usable.columns = ["method", "seed", "step", "condition", "movers", "distinct", "reach"]
+    usable["distinct"] = [0, 1, 1, 2, 2, 2]
+    table = recovery_table(usable)
+    mine = table[table["measure"] == "reach"]
+    assert rows(mine[["change", "steps", "share"]]) == [
+        *[(100, 0, 0.25), (100, 100, 0.95), (100, 200, 1.25)],
+        *[(300, 0, 0.4), (300, 100, 0.8)],
+    ]
+    distinct = table[table["measure"] == "distinct"]
+    assert set(distinct["change"]) == {300}, "nothing was distinct before the first change"
+    [reached, told] = rows(summary(table))
+    assert reached == ("disk", "reach", 2, pytest.approx(0.325), pytest.approx(1.025), 0.5, 100.0)
+    assert told == ("disk", "distinct", 1, 1.0, 1.0, 1.0, 0.0)
+    assert recovery_table(usable.iloc[:0]).empty

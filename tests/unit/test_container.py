@@ -1,4 +1,4 @@
-"""The Containerfile: linted, and the same installation as the Makefile's."""
+"""The images: linted, and the same installation as the Makefile's."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import PROJECT
 
 
-def test_the_image_has_what_make_setup_installs():
+@pytest.mark.parametrize("recipe", ["Containerfile", "Apptainer.def"])
+def test_the_image_has_what_make_setup_installs(recipe: str):
     made = re.findall(r"-m pip install --quiet (.+)", (PROJECT / "Makefile").read_text().partition("quickstart:")[0])
-    image = (PROJECT / "Containerfile").read_text()
-    installed = re.findall(r"-m pip install --no-cache-dir (.+?)(?: \\)?$", image, re.MULTILINE)
+    image = (PROJECT / recipe).read_text()
+    installed = re.findall(r"-m pip install --no-cache-dir (.+?)(?:; \})?(?: \\)?$", image, re.MULTILINE)
     assert made == installed
-    assert len(made) == 3
-    for source in re.findall(r"^COPY (.+) \./", image, re.MULTILINE):
-        assert all((PROJECT / name).exists() for name in source.split())
+    assert len(made) == 5
+    lines = re.findall(r"^COPY (.+) \./|^    (\S+) /opt/disk/", image, re.MULTILINE)
+    copied = " ".join(" ".join(line) for line in lines).split()
+    assert {"pyproject.toml", "README.md", "requirements.lock", "requirements-torch.lock", "config", "disk"} == set(
+        copied
+    )
+    assert all((PROJECT / name).exists() for name in copied)
 
 
 def test_the_containerfile_has_no_lint():
@@ -27,6 +33,6 @@ def test_the_containerfile_has_no_lint():
 
 
 def test_the_workflow_names_the_image_that_is_built_from_it():
-    image = re.search(r'^container: "(.+)"', (PROJECT / "Snakefile").read_text(), re.MULTILINE)
+    image = re.search(r'^container: "(.+)"', (PROJECT / "workflow/Snakefile").read_text(), re.MULTILINE)
     assert image is not None
     assert f"apptainer build {image[1]} " in (PROJECT / "Containerfile").read_text()

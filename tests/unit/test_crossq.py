@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from disk import config as configuration
 from disk.config import Sac
 from disk.errors import ConfigError
+from disk.learning.batch_norm import BatchNormTape, Folded
 from disk.learning.replay import Batch
 from disk.learning.sac import SAC
-from disk.learning.tape import BatchNormTape, Folded, LayerNormTape
+from disk.learning.tape import LayerNormTape
 from disk.networks import MLP, BatchNormMLP, LayerNormMLP, Packed
 
 __all__ = ["double"]  # a fixture

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT
+from conftest import PROJECT, tiny_config
 
 LAYERS = [
-    {"errors", "lazy", "seeds", "config", "storage.files", "storage.layout", "storage.provenance"},
-    {"envs", "networks", "skills", "storage"},
+    {"errors", "lazy", "seeds", "registration", "config", "storage.files", "storage.layout", "storage.provenance"},
+    {"envs", "networks", "projection", "skills", "storage"},
     {"evaluation"},
     {"learning"},
     {"downstream"},
@@ -21,6 +25,9 @@ LAYERS = [
 MODULES = sorted((PROJECT / "disk").rglob("*.py"))
 READERS = {"figures", "show", "sharing", "tracking"}
 """Rooms that read files of trainings and never import `learning`."""
+
+HEAVY = """torch._dynamo torch._inductor sympy networkx pandas pyarrow scipy matplotlib PIL stable_baselines3 mlflow"""
+"""Packages that cost a training job CPU time at its start and that it does not need."""
 
 
 def layer_of(module: str) -> int:
@@ -65,3 +72,26 @@ def test_an_import_upwards_is_found() -> None:
         "storage.manifest.identity"
     ]
     assert forbidden("learning.loop", ast.parse("from disk.evaluation.rollout import visits")) == []
+
+
+@pytest.mark.parametrize("method", ["disk", "diayn"])
+def test_a_training_imports_no_compiler_no_tables_and_no_plots(method: str, tmp_path: Path) -> None:
+    config = tiny_config({"tracking": {"enabled": False}})
+    own = method == "disk"
+    job = config.skill_job("point", method, 0, 0) if own else config.joint_job("point", method, 0)
+    out = tmp_path / ("skill00/policy.safetensors" if own else "skills.safetensors")
+    command = ["train-skill" if own else "train-joint", "--job", job.canonical(), "--out", str(out)]
+    program = f"""
+import sys
+from disk.cli import main
+code = main({command})
+import torch
+print(code, torch.are_deterministic_algorithms_enabled(), *sorted(set(sys.modules) & set({HEAVY.split()})))
+"""
+    settings = {name: getattr(config, name).model_dump(mode="json") for name in ("runtime", "tracking")}
+    environment = {**os.environ, "DISK_RUNTIME": json.dumps(settings)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "True"]
+    assert out.exists()

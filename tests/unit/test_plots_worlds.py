@@ -17,6 +17,7 @@ from matplotlib.patches import Circle
 from disk.config import Change, Coordinates, Evolution, World, load
 from disk.figures.forgetting import forgetting
 from disk.figures.legs import legs
+from disk.figures.recovery import recovery
 from disk.figures.scene import DEAD, PRESENT, REMOVED
 from disk.figures.usable import usable
 from disk.figures.worlds import worlds
@@ -292,3 +293,17 @@ def test_usable_skills_are_a_line_a_method_with_the_drop_where_the_world_changes
     assert [line.get_ydata().tolist() for line in movers[1:3]] == [[2, 0, 4], [4, 2, 6]]
     usable(table.iloc[:0], tmp_path / "none.svg", env="point_broken")
     assert "no runs" in texts(tmp_path / "none.svg")
+
+
+def test_recovery_is_a_line_a_method_from_the_change_on(tmp_path: Path, captured: Captured) -> None:
+    columns = ["method", "seed", "change", "measure", "steps", "share"]
+    lines = [
+        ("disk", seed, 100, "reach", steps, share + seed) for seed in (0, 1) for steps, share in ((0, 0.2), (50, 0.9))
+    ]
+    table = pd.DataFrame(lines, columns=columns)
+    recovery(table, tmp_path / "recovery.svg", env="point_broken")
+    _, line = captured().axes[0].get_lines()
+    assert line.get_xdata().tolist() == [0, 50]
+    assert line.get_ydata().tolist() == pytest.approx([0.7, 1.4])
+    recovery(table.iloc[:0], tmp_path / "none.svg", env="point_broken")
+    assert "no change" in texts(tmp_path / "none.svg")

@@ -48,6 +48,7 @@ ELSEWHERE = ("apptainer", "apt-get", "cd", "editor", "git", "ls", "npm", "pip", 
              "sbatch", "source", "squeue", "ssh", "tmux")  # fmt: skip
 """Programs of the reader's machine or cluster: the shell parses their commands, nothing starts them."""
 HOURS = ("train",)
+LOCKS = ("requirements.lock", "requirements-torch.lock")
 SCREEN = ("play",)
 
 
@@ -71,7 +72,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, small_runs: dict[str, Path
     def make(folder: Path) -> None:
         for name in ("workflow", "config", "profiles", "pretrained", "benchmarks"):
             shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("Snakefile", "Makefile", "pyproject.toml", "slurm", "gpu"):
+        for name in ("Snakefile", "Makefile", "pyproject.toml", *LOCKS, "slurm", "gpu"):
             shutil.copy(PROJECT / name, folder / name, follow_symlinks=False)
         for method, run in small_runs.items():
             for root in ("results/point", "results/quick/point"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -116,6 +117,33 @@ def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: 
     assert finished.planned() == Counter()
 
 
+def test_quickstart_prints_a_line_for_each_finished_skill_and_no_blocks_of_snakemake(project: Project) -> None:
+    printed = subprocess.run(["make", "-n", "quickstart"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    (line,) = [line for line in printed.stdout.splitlines() if line.startswith("snakemake")]
+    command = line.replace("config/quick.yaml", "tiny.yaml")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def quickstart() -> subprocess.CompletedProcess[str]:
+        words = ["bash", "-c", command]
+        return subprocess.run(words, cwd=project.path, env=environment, capture_output=True, text=True, check=False)
+
+    shutil.rmtree(project.path / "results/point/disk/seed0/skill02")
+    (project.path / "results/point/disk/seed0/skills.safetensors").unlink()
+    shutil.rmtree(project.path / "results/point/random")
+    found = quickstart()
+    assert found.returncode == 0, found.stdout
+    said = sorted(line.partition(" ")[2] for line in found.stdout.splitlines())  # without the time
+    assert re.fullmatch(r"results/point/disk/seed0: skill 3 of 3 learned: (stands still|[\d.]+ m, [a-z-]+)", said[0])
+    assert re.fullmatch(r"results/point/random/seed0: all 3 skills drawn at random; the farthest: .+", said[1])
+    assert len(said) == 2
+
+    (project.path / "results/point/disk/seed0/skills.safetensors").write_bytes(b"torn")
+    (project.path / "results/point/disk/seed0/rollouts/nominal.parquet").unlink()
+    broken = quickstart()
+    assert broken.returncode != 0
+    assert "rollout.nominal.log" in broken.stdout, "the log of the job that failed"
+
+
 def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project) -> None:
     env = project.path / "results/point"
     for lost in ("hausdorff.svg", "diayn/seed0/metrics.csv"):
@@ -212,6 +240,22 @@ def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
     after = project.bytes("results/point/disk/seed0/skill*/*")
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
+
+
+def test_a_chain_with_a_learned_projection_grows_by_exactly_a_skill_and_draws_it(project: Project) -> None:
+    run, point = "results/point/disk_learned/seed0", {"skills": 2, "steps": 100, "snapshots": []}
+    runs, short = [{"envs": ["point"], "methods": ["disk_learned"]}], {"updates": 20}
+    project.configure(runs=runs, environments={"point": point}, projection=short)
+    project.run(f"{run}/skills.safetensors", f"{run}/projection.svg")
+    assert (project.path / run / "projection.svg").stat().st_size > 1000
+    before = project.bytes(f"{run}/skill0?/*")
+    assert f"{run}/skill01/projection.safetensors" in before
+    assert project.planned(f"{run}/skills.safetensors", f"{run}/projection.svg") == Counter()
+    project.configure(runs=runs, environments={"point": {**point, "skills": 3}}, projection=short)
+    planned = project.planned(f"{run}/skills.safetensors", f"{run}/projection.svg")
+    assert planned["train_skill"] == 1
+    assert planned["projection"] == 1, "it shows the last skill's φ"
+    assert project.bytes(f"{run}/skill0?/*") == before
 
 
 def test_a_fork_trains_what_comes_after_it_and_takes_the_rest_from_its_parent(project: Project) -> None:

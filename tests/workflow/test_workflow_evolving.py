@@ -106,7 +106,7 @@ def test_what_joint_skills_forget_is_measured_from_their_snapshots(done: Project
 def test_skills_that_can_be_used_are_counted_over_training(done: Project) -> None:
     root = done.path / "results/mine"
     table = pd.read_csv(root / "usable.csv")
-    assert list(table.columns) == ["method", "seed", "step", "condition", "movers", "distinct"]
+    assert list(table.columns) == ["method", "seed", "step", "condition", "movers", "distinct", "reach"]
     assert set(table["method"]) == {"disk", "diayn"}
     chain, joint = (list(table[table["method"] == method]["step"]) for method in ("disk", "diayn"))
     assert list(dict.fromkeys(chain)) == [300, 500, 800]
@@ -115,6 +115,10 @@ def test_skills_that_can_be_used_are_counted_over_training(done: Project) -> Non
     assert (table["movers"] <= 3).all()
     assert (table["distinct"] <= table["movers"] + 1e-6).all()
     assert (root / "usable.svg").stat().st_size > 1000
+    recovered = pd.read_csv(root / "recovery.csv")
+    assert set(recovered["change"]) <= {300, 400, 500}
+    assert (recovered[recovered["measure"] == "reach"].groupby(["method", "seed", "change"])["steps"].min() == 0).all()
+    assert (root / "recovery.svg").stat().st_size > 1000
 
 
 def test_a_policy_that_is_not_the_trained_one_is_not_measured_as_such(project: Project) -> None:

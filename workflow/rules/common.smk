@@ -16,17 +16,21 @@ import disk.figures.catalogue
 import disk.storage.layout
 import disk.storage.lock
 
+# A module's configuration, or that of a working directory, may hold changes only.
+SETTINGS = disk.config.merge(disk.config.read(disk.config.DEFAULT_FILES), config)
 try:
-    CONFIG = disk.config.parse(config)
+    CONFIG = disk.config.parse(SETTINGS)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
 # The same models as a schema: for editors, and for readers who look for one. Rows are checked with the keys of the rows
 # that they are `like`.
-ROWS = {name: disk.config.alike(config["methods"], name) for name in config["methods"]}
-validate(
-    {**config, "methods": ROWS},
-    Path(workflow.basedir, "workflow/schemas/config.schema.yaml"),
-)
+ROWS = SETTINGS["methods"]
+ROWS = {name: disk.config.alike(ROWS, name) for name in ROWS}
+validate({**SETTINGS, "methods": ROWS}, "../schemas/config.schema.yaml")
+
+# This folder, or one at a code host, and where results are: a module may move them.
+HERE = workflow.current_basedir
+RESULTS = Path(workflow.pathvars.apply(workflow.modifier.modify_path("<results>")))
 
 # Settings that change how jobs run, not what they compute. A parameter of a rule would retrain when it changes.
 os.environ.update(
@@ -34,6 +38,12 @@ os.environ.update(
         {
             "runtime": CONFIG.runtime.model_dump(),
             "tracking": CONFIG.tracking.model_dump(),
+            "skills": {
+                f"{env}/{method}": CONFIG.skills_of(env, method)
+                for group in CONFIG.runs
+                for env in group.envs
+                for method in group.methods
+            },
         }
     )
 )
@@ -48,6 +58,26 @@ ENV_TABLES = ["hausdorff.csv", "summary.csv", "runs.csv"]
 EVOLVING_TABLES = ["forgetting.csv"]
 INCREMENTAL = [name for name, method in CONFIG.methods.items() if method.incremental]
 JOINT = [name for name in CONFIG.methods if name not in INCREMENTAL]
+
+
+def file_of_workflow(name):
+    """Return the path of a file below workflow/. A file at a code host is fetched."""
+    file = HERE.join(f"../{name}")
+    if not file.is_local:
+        return workflow.sourcecache.get_path(file)
+    return os.path.normpath(file.get_path_or_uri(secret_free=True))
+
+
+def run_script(call):
+    """Return the command that calls a script of this workflow, given its name and arguments.
+
+    In its own checkout the path is relative, so that the command is the same text everywhere: Snakemake compares it.
+    """
+    name, _, arguments = call.partition(" ")
+    path, beside = file_of_workflow(f"scripts/{name}"), f"workflow/scripts/{name}"
+    if os.path.exists(beside) and os.path.samefile(path, beside):
+        path = beside
+    return f"python {shlex.quote(path)} {arguments}"
 
 
 def conditions_of(*envs):
@@ -83,7 +113,7 @@ def check_worlds():
 def claim_results():
     """Lock the results; refuse them if a Snakemake of another directory works on them."""
     try:
-        return disk.storage.lock.claim(disk.storage.layout.results_root(CONFIG))
+        return disk.storage.lock.claim(RESULTS)
     except disk.errors.ArtefactError as error:
         raise WorkflowError(str(error))
 

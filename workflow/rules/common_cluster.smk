@@ -3,7 +3,7 @@
 Changed requests rerun nothing.
 """
 
-sys.path.insert(0, str(Path(workflow.basedir, "workflow")))
+sys.path.insert(0, os.path.dirname(file_of_workflow("walltime.py")))
 import walltime
 
 
@@ -103,9 +103,8 @@ def clear_checkpoints():
     """Remove the checkpoints of finished trainings, which SLURM jobs keep until Snakemake knows of their end."""
     from disk.storage.checkpoint import clear_finished
 
-    root = disk.storage.layout.results_root(CONFIG)
     for pattern in ("*checkpoint", "hierarchy/*.checkpoint"):
-        for found in root.glob(f"*/*/seed*/{pattern}"):
+        for found in RESULTS.glob(f"*/*/seed*/{pattern}"):
             run = found.name == disk.storage.layout.CHECKPOINT
             clear_finished(found.parent if run else found.with_suffix(""))
 

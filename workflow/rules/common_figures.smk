@@ -78,6 +78,16 @@ def steps_of_skills(wildcards):
     return json.dumps([CONFIG.steps_of(env, method, skill) for skill in count])
 
 
+def last_stats(wildcards):
+    """Return stats.json of a chain's last skill. It stands for projection.safetensors, which no rule declares."""
+    return of_all_skills("stats.json")(wildcards)[-1:]
+
+
+def training_world(wildcards):
+    """Return the world that a method learns in."""
+    return CONFIG.world_of(wildcards.env, wildcards.method).canonical()
+
+
 def stats_of_runs(wildcards):
     """Return stats.json of every training in an environment."""
     files, skills = [], range(CONFIG.environment(wildcards.env).skills)
@@ -94,20 +104,16 @@ def stats_of_runs(wildcards):
 # Videos and galleries.
 
 
-def first_condition(wildcards):
-    """Return the condition that pictures show by default."""
-    return conditions_of(wildcards.env)[0]
-
-
 def existing_videos(wildcards):
     """Return the existing videos of an environment's runs, with their times.
 
     This is a parameter, not an input: new videos renew the gallery, but the gallery never renders any, since that needs
     OpenGL.
     """
-    root = disk.storage.layout.results_root(CONFIG) / wildcards.env
-    videos = [root / m / f"seed{seed}/skills.mp4" for m, seed in runs_of(wildcards.env)]
-    return [f"{path} {int(path.stat().st_mtime)}" for path in videos if path.exists()]
+    root = RESULTS / wildcards.env
+    runs = [root / m / f"seed{seed}" for m, seed in runs_of(wildcards.env)]
+    videos = sorted(path for run in runs for path in run.glob("skills*.mp4"))
+    return [f"{path} {int(path.stat().st_mtime)}" for path in videos]
 
 
 def live_rollouts(wildcards):

@@ -13,7 +13,9 @@ rule rollout:
     params:
         job=evaluation_job,
     shell:
-        "python workflow/scripts/rollout.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        run_script(
+            "rollout.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        )
 
 
 rule rollout_snapshot:
@@ -31,8 +33,10 @@ rule rollout_snapshot:
         job=evaluation_job,
         run=subpath(input[0], parent=True),
     shell:
-        "python workflow/scripts/rollout.py {threads} {params.job:q} {params.run:q}/snapshots/{wildcards.step}.safetensors"
-        " {output:q} > {log:q} 2>&1"
+        run_script(
+            "rollout.py {threads} {params.job:q} {params.run:q}/snapshots/{wildcards.step}.safetensors"
+            " {output:q} > {log:q} 2>&1"
+        )
 
 
 rule measure:
@@ -46,7 +50,7 @@ rule measure:
     params:
         job=measure_job,
     shell:
-        "python workflow/scripts/measure.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        run_script("measure.py {params.job:q} {input:q} {output:q} > {log:q} 2>&1")
 
 
 rule tabulate:
@@ -59,7 +63,9 @@ rule tabulate:
     log:
         "<logs>/{env}/tabulate.log",
     shell:
-        "python workflow/scripts/tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "tabulate.py {output.hausdorff:q} {output.summary:q} {input:q} > {log:q} 2>&1"
+        )
 
 
 rule statistics:
@@ -78,8 +84,10 @@ rule statistics:
     log:
         "<logs>/statistics.log",
     shell:
-        "python workflow/scripts/profiles.py {output.statistics:q} {output.profiles:q} {output.figure:q} {input:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "profiles.py {output.statistics:q} {output.profiles:q} {output.figure:q} {input:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule list_runs:
@@ -98,7 +106,7 @@ rule list_runs:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/list_runs.py {output:q} {input:q} > {log:q} 2>&1"
+        run_script("list_runs.py {output:q} {input:q} > {log:q} 2>&1")
 
 
 rule measure_after_training:
@@ -116,7 +124,9 @@ rule measure_after_training:
     params:
         jobs=evaluation_jobs,
     shell:
-        "python workflow/scripts/after_training.py {threads} {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
+        run_script(
+            "after_training.py {threads} {params.jobs:q} {output:q} {input.policies:q} > {log:q} 2>&1"
+        )
 
 
 rule measure_usable:
@@ -131,7 +141,9 @@ rule measure_usable:
     params:
         job=usable_job,
     shell:
-        "python workflow/scripts/measure_usable.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        run_script(
+            "measure_usable.py {threads} {params.job:q} {input:q} {output:q} > {log:q} 2>&1"
+        )
 
 
 rule track:

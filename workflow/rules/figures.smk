@@ -22,7 +22,9 @@ rule trajectories:
         drawn=CONFIG.evaluation.drawn,
         runs=runs_label,
     shell:
-        "python workflow/scripts/trajectories.py {params.job:q} {params.drawn} {output:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "trajectories.py {params.job:q} {params.drawn} {output:q} {input:q} > {log:q} 2>&1"
+        )
 
 
 rule hausdorff_bars:
@@ -42,7 +44,9 @@ rule hausdorff_bars:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/hausdorff.py {wildcards.env} {input.table:q} {input.summary:q} {output:q} > {log:q} 2>&1"
+        run_script(
+            "hausdorff.py {wildcards.env} {input.table:q} {input.summary:q} {output:q} > {log:q} 2>&1"
+        )
 
 
 rule worlds:
@@ -64,8 +68,10 @@ rule worlds:
         title="{env}: {method}, seed {seed}",
         runs=run_label,
     shell:
-        "python workflow/scripts/worlds.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "worlds.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule forgetting:
@@ -87,8 +93,10 @@ rule forgetting:
         environment=environment_row,
         runs=runs_label,
     shell:
-        "python workflow/scripts/forgetting.py {params.environment:q} {wildcards.env} {output.table:q} {output.figure:q}"
-        " {input.after:q} {input.final:q} > {log:q} 2>&1"
+        run_script(
+            "forgetting.py {params.environment:q} {wildcards.env} {output.table:q} {output.figure:q}"
+            " {input.after:q} {input.final:q} > {log:q} 2>&1"
+        )
 
 
 rule usable:
@@ -108,7 +116,29 @@ rule usable:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/usable.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "usable.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
+        )
+
+
+rule recovery:
+    """Draw what each method has left after a change of the world, and how fast it is back."""
+    input:
+        of_learned_runs("usable.csv"),
+    output:
+        table="<results>/{env}/recovery.csv",
+        figure=report(
+            "<results>/{env}/recovery.svg",
+            caption="../report/recovery.rst",
+            category="Worlds that change",
+            labels={"environment": "{env}", "figure": "recovery"},
+        ),
+    log:
+        "<logs>/{env}/recovery.log",
+    params:
+        runs=runs_label,
+    shell:
+        "python workflow/scripts/recovery.py {wildcards.env} {output.table:q} {output.figure:q} {input:q} > {log:q} 2>&1"
 
 
 rule consistency:
@@ -127,7 +157,7 @@ rule consistency:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/consistency.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1"
+        run_script("consistency.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1")
 
 
 rule order:
@@ -154,7 +184,38 @@ rule order:
         steps=steps_of_skills,
         runs=run_label,
     shell:
-        "python workflow/scripts/order.py {params.job:q} {params.drawn} {params.steps:q} {output:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "order.py {params.job:q} {params.drawn} {params.steps:q} {output:q} {input:q} > {log:q} 2>&1"
+        )
+
+
+rule projection:
+    """Draw a learned σ: φ's coordinates over the position, and skills in φ's space beside skills in space."""
+    input:
+        stats=last_stats,
+        visits=of_all_skills("visits.npy"),
+    output:
+        report(
+            "<results>/{env}/{method}/seed{seed}/projection.svg",
+            caption="../report/projection.rst",
+            category="Skills",
+            labels={
+                "environment": "{env}",
+                "figure": "learned σ, {method}, seed {seed}",
+            },
+        ),
+    log:
+        "<logs>/{env}/{method}/seed{seed}/projection.log",
+    wildcard_constraints:
+        method="|".join(INCREMENTAL),
+    params:
+        world=training_world,
+        title="{env}: what {method} has learned to see, seed {seed}",
+        drawn=CONFIG.evaluation.drawn,
+        runs=run_label,
+    shell:
+        "python workflow/scripts/projection.py {params.world:q} {params.title:q} {params.drawn} {output:q} {input.stats:q}"
+        " {input.visits:q} > {log:q} 2>&1"
 
 
 rule ablations:
@@ -174,7 +235,9 @@ rule ablations:
         condition=lambda wildcards: conditions_of(wildcards.env)[0],
         runs=variants_label,
     shell:
-        "python workflow/scripts/ablations.py {wildcards.env} {params.condition} {output:q} {input:q} > {log:q} 2>&1"
+        run_script(
+            "ablations.py {wildcards.env} {params.condition} {output:q} {input:q} > {log:q} 2>&1"
+        )
 
 
 rule legs:
@@ -196,8 +259,10 @@ rule legs:
         title="{env}: the same skills in every condition",
         runs=legs_label,
     shell:
-        "python workflow/scripts/legs.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "legs.py {params.environment:q} {params.drawn} {params.title:q} {output:q} {input:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule curves:
@@ -216,4 +281,4 @@ rule curves:
     params:
         runs=runs_label,
     shell:
-        "python workflow/scripts/curves.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1"
+        run_script("curves.py {wildcards.env} {output:q} {input:q} > {log:q} 2>&1")

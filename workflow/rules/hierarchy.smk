@@ -68,8 +68,10 @@ rule downstream:
         runs=hierarchies_label,
         decisions=f"{CONFIG.hierarchy.decisions:,}",
     shell:
-        "python workflow/scripts/downstream.py {params.threshold} '{wildcards.env}: skills at work' {output.figure:q} {output.table:q}"
-        " {input:q} > {log:q} 2>&1"
+        run_script(
+            "downstream.py {params.threshold} '{wildcards.env}: skills at work' {output.figure:q} {output.table:q}"
+            " {input:q} > {log:q} 2>&1"
+        )
 
 
 rule downstream_worlds:
@@ -90,5 +92,7 @@ rule downstream_worlds:
         runs=hierarchies_label,
         decisions=f"{CONFIG.hierarchy.decisions:,}",
     shell:
-        "python workflow/scripts/downstream.py {params.threshold} 'Skills at work' {output:q} - {input:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "downstream.py {params.threshold} 'Skills at work' {output:q} - {input:q}"
+            " > {log:q} 2>&1"
+        )

@@ -10,4 +10,4 @@ rule live:
         job=evaluation_job,
         physics=lambda wildcards: physics_for_browsers(),
     shell:
-        "python workflow/scripts/live.py {params.job:q} {output:q} {input:q} > {log:q} 2>&1"
+        run_script("live.py {params.job:q} {output:q} {input:q} > {log:q} 2>&1")

@@ -48,8 +48,8 @@ rule bundle_skills:
         "python -m disk bundle {input.policies:q} --out {output.skills:q} --log {log:q}"
 
 
-# Snapshots, snapshots/{step}.safetensors, are not declared, since their number depends on the environment. stats.json lists
-# them with their checksums: a rule that needs a snapshot takes stats.json as its input.
+# Snapshots, snapshots/{step}.safetensors, are not declared, since their number depends on the environment, nor is φ of a
+# learned σ, projection.safetensors. stats.json lists them with their checksums: a rule that needs one takes stats.json.
 rule train_joint:
     """Learn all skills of a run together."""
     output:

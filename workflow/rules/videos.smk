@@ -14,8 +14,10 @@ rule video:
         job=evaluation_job,
         label="{method}, seed {seed}",
     shell:
-        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule video_in_condition:
@@ -31,27 +33,31 @@ rule video_in_condition:
         job=evaluation_job,
         label="{method}, seed {seed}, {condition}",
     shell:
-        "python workflow/scripts/video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "video.py {params.job:q} {params.label:q} {input:q} {output.video:q} {output.clips:q}"
+            " > {log:q} 2>&1"
+        )
 
 
 rule gallery:
     """Write a page with every skill of an environment: numbers, paths and existing clips."""
     input:
         metrics=of_all_runs("metrics.csv"),
-        rollouts=first_rollouts,
+        rollouts=all_rollouts,
     output:
         "<results>/{env}/gallery/index.html",
     log:
         "<logs>/{env}/gallery.log",
     params:
         job=evaluation_job,
-        condition=first_condition,
+        conditions=lambda wildcards: " ".join(conditions_of(wildcards.env)),
         videos=existing_videos,
         chains=" ".join(INCREMENTAL),
     shell:
-        "python workflow/scripts/gallery.py {params.job:q} {params.condition:q} {params.chains:q} {output:q}"
-        " {input.metrics:q} > {log:q} 2>&1"
+        run_script(
+            "gallery.py {params.job:q} {params.conditions:q} {params.chains:q} {output:q}"
+            " {input.metrics:q} > {log:q} 2>&1"
+        )
 
 
 rule videos:

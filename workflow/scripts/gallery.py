@@ -1,4 +1,4 @@
-"""gallery.py JOB CONDITION CHAINS PAGE METRICS..."""
+"""gallery.py JOB CONDITIONS CHAINS PAGE METRICS..."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,6 @@ from disk.config import EvaluationJob
 from disk.show.gallery import build
 from disk.storage.layout import Run
 
-job, condition, chains, page, *metrics = sys.argv[1:]
+job, conditions, chains, page, *metrics = sys.argv[1:]
 runs = [Run.of(Path(path)).path for path in metrics]
-print(build(EvaluationJob.model_validate_json(job), condition, chains.split(), runs, Path(page)))
+print(build(EvaluationJob.model_validate_json(job), conditions.split(), chains.split(), runs, Path(page)))

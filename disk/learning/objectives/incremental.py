@@ -12,7 +12,8 @@ terms make a reward (`shape`), and the first skill's α (`first`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,13 @@ def kth_distance(points: Tensor, others: Tensor, k: int) -> Tensor:
     return squares.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1).sqrt()
 
 
+def farthest(states: Sequence[Tensor], k: int, most: int = 256) -> int:
+    """Return the skill that stays farthest from all others, given `most` evenly spaced states of each (N, D)."""
+    thin = [own[:: -(-len(own) // most)] for own in states]
+    others = [torch.cat(thin[:i] + thin[i + 1 :]) if len(thin) > 1 else thin[i] for i in range(len(thin))]
+    return int(torch.stack([kth_distance(*pair, k).mean() for pair in zip(thin, others, strict=True)]).argmax())
+
+
 ANNEALING: dict[str, Callable[[float], float]] = {
     "tanh": lambda t: 0.5 * (1.0 + math.tanh(4.0 * (2.0 * t - 1.0))),
     "signed": lambda t: math.tanh(4.0 * (2.0 * t - 1.0)),
@@ -62,11 +70,12 @@ class IncrementalObjective:
         generator: torch.Generator,
         device: torch.device,
         paid: Paid | None = None,
+        project: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """`past` is 𝒯 (N, D), None for the first skill; `beta` None: to be measured on the replay; `paid`: to the
         skills before, where that is what normalises the reward. Under running means, and in shape `log`, `alpha` and
-        `beta` are the bare weights."""
-        self.config, self.generator = config, generator
+        `beta` are the bare weights. `project`: φ, if σ is learned: `past` and `observe` then have what φ projects."""
+        self.config, self.generator, self._project = config, generator, project
         self.past = None if past is None else past.to(device)
         self.alpha, self.beta, self.bonus = alpha, beta, bonus
         self.recent = torch.zeros(config.recent_states, sigma_size, device=device)  # BUF
@@ -161,14 +170,20 @@ class IncrementalObjective:
 
     def consistency(self, sigma: Tensor) -> Tensor:
         """Return r_c, the distance to the skill's own recent states."""
-        return kth_distance(sigma, self.recent[: min(self.observed, len(self.recent))], self.config.neighbours)
+        recent = self.recent[: min(self.observed, len(self.recent))]
+        return kth_distance(sigma, recent if self._project is None else self._project(recent), self.config.neighbours)
 
     def diversity(self, sigma: Tensor) -> Tensor:
         """Return r_d, the distance to a fresh sample of the earlier skills' states."""
+        past, size = self._past_seen, (self.config.past_batch,)
+        chosen = torch.randint(len(past), size, generator=self.generator, device=past.device)
+        return kth_distance(sigma, past.index_select(0, chosen), self.config.neighbours)
+
+    @cached_property
+    def _past_seen(self) -> Tensor:
+        """𝒯 as φ, which is frozen by now, sees it."""
         assert self.past is not None
-        size = (self.config.past_batch,)
-        chosen = torch.randint(len(self.past), size, generator=self.generator, device=self.past.device)
-        return kth_distance(sigma, self.past.index_select(0, chosen), self.config.neighbours)
+        return self.past if self._project is None else self._project(self.past)
 
     def means(self) -> tuple[float, float]:
         """Return the raw means of r_c and r_d over all updates. The next skill takes its α and β from them."""

@@ -7,32 +7,28 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from disk.networks import Adam
+
 
 class Learned:
     def __init__(self, network: nn.Module, learning_rate: float) -> None:
         self.network = network
         self._parameters = list(network.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, fused=True)
+        # torch.optim would import torch's compiler: a CPU-second in each job, for nothing.
+        self._adams = [Adam(each.detach(), torch.zeros_like(each), learning_rate) for each in self._parameters]
 
     def step(self, loss: Tensor) -> None:
-        for parameter, gradient in zip(self._parameters, torch.autograd.grad(loss, self._parameters), strict=True):
-            parameter.grad = gradient
-        self._optimizer.step()
+        for adam, gradient in zip(self._adams, torch.autograd.grad(loss, self._parameters), strict=True):
+            adam.gradient.copy_(gradient)
+            adam.step()
 
     def state(self, name: str) -> dict[str, Tensor]:
         state = {f"{name}.{key}": value for key, value in self.network.state_dict().items()}
-        for index, moments in self._optimizer.state_dict()["state"].items():
-            state |= {f"{name}.adam.{index}.{key}": value for key, value in moments.items()}
+        for index, adam in enumerate(self._adams):
+            state |= {f"{name}.adam.{index}.{key}": value for key, value in adam.state().items()}
         return state
 
     def load_state(self, name: str, state: Mapping[str, Tensor]) -> None:
-        moments: dict[int, dict[str, Tensor]] = {}
-        weights: dict[str, Tensor] = {}
-        for key, value in state.items():
-            if key.startswith(f"{name}.adam."):
-                index, moment = key.removeprefix(f"{name}.adam.").split(".")
-                moments.setdefault(int(index), {})[moment] = value.clone()
-            elif key.startswith(f"{name}."):
-                weights[key.removeprefix(f"{name}.")] = value
-        self.network.load_state_dict(weights)
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+        with torch.no_grad():
+            for key, value in self.state(name).items():
+                value.copy_(state[key])

@@ -19,9 +19,16 @@ from disk.learning.replay import Batch
 
 class ParallelObjective:
     def __init__(
-        self, config: Incremental, sigma_size: int, skills: int, generator: torch.Generator, device: torch.device
+        self,
+        config: Incremental,
+        sigma_size: int,
+        skills: int,
+        generator: torch.Generator,
+        device: torch.device,
+        project: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.config, self.generator = config, generator
+        """`project`: φ, if σ is learned: `observe` then sees what φ projects."""
+        self.config, self.generator, self._project = config, generator, project
         self.recent = torch.zeros(skills, config.recent_states, sigma_size, device=device)  # every policy's BUF
         self.observed = [0] * skills
         self._sums = torch.zeros(skills, 2, device=device)  # of each policy's batch means of r_c, r_d
@@ -39,8 +46,10 @@ class ParallelObjective:
 
     def reward(self, batch: Batch, progress: float) -> tuple[Tensor, Mapping[str, Tensor]]:
         skill, config = int(batch.label[0, 0]), self.config  # a policy's replay holds its own steps only
-        consistency = kth_distance(batch.sigma, self.buffer(skill), config.neighbours)
-        diversity = kth_distance(batch.sigma, self._drawn(self.others(skill)), config.neighbours)
+        own, past = self.buffer(skill), self._drawn(self.others(skill))
+        own, past = (own, past) if self._project is None else (self._project(own), self._project(past))
+        consistency = kth_distance(batch.sigma, own, config.neighbours)
+        diversity = kth_distance(batch.sigma, past, config.neighbours)
         means = torch.stack((consistency.mean(), diversity.mean()))
         self._sums[skill] += means
         self._batches[skill] += 1

@@ -1,0 +1,53 @@
+"""Configuration files: the shipped ones, and how one is laid over another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from disk.errors import ConfigError
+
+PROJECT = Path(__file__).resolve().parents[2]
+SHIPPED = (Path(__file__).parent / "defaults").resolve()
+"""`config/` of the project, which a wheel carries along. In a checkout this is a link to it."""
+DEFAULT_FILES = tuple(SHIPPED / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
+
+
+def read(files: Iterable[Path]) -> dict[str, Any]:
+    """Read YAML files, each laid over those before it."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where there is a compiled one
+    raw: dict[str, Any] = {}
+    for path in files:
+        try:
+            content = yaml.load(path.read_text(), Loader=loader)  # noqa: S506  both are safe loaders
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from None
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")
+        raw = merge(raw, content)
+    return raw
+
+
+def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged key by key, everything else is replaced: what Snakemake does to config files."""
+    merged = dict(base)
+    for key, value in extra.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def alike(rows: Mapping[str, Any], name: str, seen: tuple[str, ...] = ()) -> Any:
+    """A row of methods.yaml with the keys of the row that it is `like`, of the row that this one is like, …"""
+    row, seen = rows[name], (*seen, name)
+    other = row.get("like") if isinstance(row, Mapping) else None
+    if not isinstance(other, str):
+        return row
+    if other in seen:
+        raise ValueError(f"methods.{name}.like: {other!r}: rows that are like each other: {' → '.join((*seen, other))}")
+    if other not in rows:
+        raise ValueError(f"methods.{name}.like: {other!r} is unknown; known: {', '.join(sorted(map(str, rows)))}")
+    return merge(alike(rows, other, seen), row) if isinstance(rows[other], Mapping) else row
