@@ -7,8 +7,8 @@ budget. CPU-hours are of one seed's trainings, visits included: compare methods 
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
 method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
 `<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world, at `<!-- front: ENV … -->` a shorter one; at
-`<!-- equal_time: ENV -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` a row for each world, with
-the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
+`<!-- equal_time: ENV SHORT -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` a row for each
+world, with the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
 `<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
 `<!-- downstream: ENV -->` what controllers over them reach. benchmarks/ship.py ships runs.
 """
@@ -100,33 +100,24 @@ def of_runs(env: Path) -> dict[tuple[str, str, str], list[float]]:
     return {key: [value for value in values if math.isfinite(value)] for key, values in found.items()}
 
 
-def equal_time(env: Path) -> str:
-    """What each method has reached by the CPU time of DISk's whole chain, whose skills come one after another.
+def equal_time(env: Path, short: Path) -> str:
+    """What each method reaches in the CPU time of DISk's whole chain, give or take a tenth.
 
-    A method that takes longer counts with its last snapshot before. CPU time is taken to grow with the steps.
+    `env` has runs of equal steps, `short` those of methods that take longer, with the steps that they manage by then.
     """
     measures = ("hausdorff", "movers", "distinct", "isolation")
     head = ["method", "seeds", "steps", "CPU-minutes", *measures]
-    rows, limit = [head, ["---"] * len(head)], cost_of(env, "disk").hours
-    for method in sorted({path.parts[-3] for path in env.glob("*/seed*/metrics.csv")}, key=_place):
-        cost = cost_of(env, method)
-        values: dict[str, list[float]] = {measure: [] for measure in measures}
-        taken = cost.steps
-        for _, _, frame in read_runs(sorted(env.glob(f"{method}/seed*/metrics.csv"))):
-            means = frame.groupby(["condition", "metric"], sort=False)["value"].mean()
-            steps = {_step(name, cost.steps): name for name in frame["condition"].unique()}
-            taken = max((step for step in steps if cost.hours * step <= limit * cost.steps), default=min(steps))
-            for measure in measures:
-                values[measure].append(float(means.get((steps[taken], measure), math.nan)))
-        minutes = 60 * cost.hours * (taken / cost.steps if cost.steps else 1)
-        cells = [f"`{method}`", str(cost.seeds), f"{taken:,}", f"{minutes:.1f}"]
-        rows.append([*cells, *(cell(column) for column in values.values())])
+    rows, limit = [head, ["---"] * len(head)], 1.1 * cost_of(env, "disk").hours
+    methods = {path.parts[-3]: env for path in env.glob("*/seed*/metrics.csv")}
+    methods = {method: place for method, place in methods.items() if cost_of(place, method).hours <= limit}
+    methods |= {path.parts[-3]: short for path in short.glob("*/seed*/metrics.csv")}
+    found = {place: of_runs(place) for place in (env, short)}
+    for method in sorted(methods, key=_place):
+        cost, own = cost_of(methods[method], method), found[methods[method]]
+        condition = next(condition for name, condition, _ in own if name == method)
+        cells = [f"`{method}`", str(cost.seeds), f"{cost.steps:,}", f"{60 * cost.hours:.1f}"]
+        rows.append([*cells, *(cell(own.get((method, condition, measure), [])) for measure in measures)])
     return markdown(rows)
-
-
-def _step(condition: str, end: int) -> int:
-    """The step of a snapshot's condition; the end of training for all others."""
-    return int(condition.partition("@")[2] or end)
 
 
 class Cost(NamedTuple):

@@ -306,16 +306,19 @@ def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: 
     assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 – |" in text
 
 
-def test_at_equal_cpu_time_a_slower_method_counts_with_the_snapshot_it_had_by_then(tmp_path: Path) -> None:
+def test_at_equal_cpu_time_a_slower_method_counts_with_its_shorter_runs(tmp_path: Path) -> None:
     from tables import equal_time
 
-    hausdorff = {"disk": {"nominal": 5.0}, "metra": {"nominal": 9.0, "nominal@20": 2.0, "nominal@60": 7.0}}
-    for method, hours in {"disk": 0.1, "metra": 0.4}.items():
-        run = tmp_path / f"point/{method}/seed0"
+    runs = {"long/disk": (0.1, 5.0), "long/dads": (0.05, 3.0), "long/metra": (0.4, 9.0), "short/metra": (0.1, 2.0)}
+    for name, (hours, hausdorff) in runs.items():
+        run = tmp_path / name / "seed0"
         run.mkdir(parents=True)
-        rows = [(condition, 0, "hausdorff", value) for condition, value in hausdorff[method].items()]
-        pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / "metrics.csv", index=False)
-        (run / "about.json").write_text(json.dumps({"steps": 100, "cpu_hours": hours}))
-    found = equal_time(tmp_path / "point").splitlines()
-    assert found[2].startswith("| `disk` | 1 | 100 | 6.0 | 5.0 |")
-    assert found[3].startswith("| `metra` | 1 | 20 | 4.8 | 2.0 |")  # 60 of 100 steps would take 0.24 hours
+        table = pd.DataFrame({"condition": ["nominal"], "skill": [0], "metric": ["hausdorff"], "value": [hausdorff]})
+        table.to_csv(run / "metrics.csv", index=False)
+        (run / "about.json").write_text(json.dumps({"steps": round(1000 * hours), "cpu_hours": hours}))
+    found = [row.split(" | ")[:5] for row in equal_time(tmp_path / "long", tmp_path / "short").splitlines()[2:]]
+    assert found == [
+        ["| `disk`", "1", "100", "6.0", "5.0"],
+        ["| `dads`", "1", "50", "3.0", "3.0"],
+        ["| `metra`", "1", "100", "6.0", "2.0"],
+    ]
