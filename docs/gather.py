@@ -23,6 +23,8 @@ CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 LINK = re.compile(r"(?P<file>\[[\w/]+\.md)?\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$", re.DOTALL)
+SOURCES = {".py": "python", ".yaml": "yaml", ".cff": "yaml"}
+"""Files that a page of the site shows, by their suffix, and their language."""
 MARKDOWN = {ord(character): f"&#{ord(character)};" for character in "_*|\\`[]~^"}
 """Characters of MathML that Markdown would read as its own."""
 
@@ -76,9 +78,8 @@ class Changes:
         target = os.path.normpath(self.source.parent / match["target"])
         place = self.names.get(target) or ("index.md" if target == "README.md" else target.removeprefix("docs/"))
         suffix = Path(target).suffix
-        if suffix in (".py", ".cff"):
-            place = f"source/{target}.md"
-            language = {".py": "python", ".cff": "yaml"}[suffix]
+        if suffix in SOURCES:
+            place, language = f"source/{target}.md", SOURCES[suffix]
             write(self.out / place, f"# {target}\n\n```{language}\n{(PROJECT / target).read_text()}```\n")
         if (PROJECT / target).is_dir():
             files = [path.relative_to(PROJECT / target) for path in sorted((PROJECT / target).rglob("*.*"))]

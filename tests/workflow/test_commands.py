@@ -47,6 +47,18 @@ EDITOR=editor
 ELSEWHERE = ("apptainer", "apt-get", "cd", "editor", "git", "ls", "npm", "pip", "pip-audit", "podman", "pre-commit",
              "sbatch", "source", "squeue", "ssh", "tmux")  # fmt: skip
 """Programs of the reader's machine or cluster: the shell parses their commands, nothing starts them."""
+PLANNED = {"--profile", "--config", "--configfile", "--directory"}
+"""Options of Snakemake that a dry run has as they stand."""
+UNPLANNED = {
+    "-n": "every command is planned",
+    "--": "targets come first",
+    "--cores": "one will do",
+    "--quiet": "the plan is read",
+    "--sdm": "even a plan needs apptainer itself",
+    "--lint": "make lint does it",
+    "--unlock": "nothing is locked",
+}
+"""Options that it has not, and why."""
 HOURS = ("train",)
 LOCKS = ("requirements.lock", "requirements-torch.lock")
 SCREEN = ("play",)
@@ -161,6 +173,7 @@ def test_every_block_says_its_language_so_that_no_command_hides(page: str) -> No
 
 def test_every_command_belongs_to_a_class(calls: list[Call]) -> None:
     counts = Counter(map(kind, calls))
+    print("\n".join(f"{kind(call)}: {call}" for call in calls))
     print(f"{len(calls)} different commands on {len(PAGES)} pages: {dict(counts)}")
     assert set(counts) == {"snakemake", "disk", "make", "script", "mlflow", "elsewhere"}
     assert counts["snakemake"] > 20
@@ -181,12 +194,14 @@ def test_snakemake_plans_every_documented_target(calls: list[Call], project: Pat
     together: dict[tuple[str, ...], set[str]] = defaultdict(set)
     planned = parsed = 0
     for words in documented:
+        assert {word for word in words if word.startswith("-")} <= PLANNED | UNPLANNED.keys(), words
         given = get_argument_parser().parse_args(words)
         if given.lint or given.unlock:
             parsed += 1
             continue
         options = [*(["--profile", *given.profile] if given.profile else []),
                    *(["--config", *given.config] if given.config else []),
+                   *(["--directory", str(given.directory)] if given.directory else []),
                    *(["--configfile", *map(str, given.configfile)] if given.configfile else [])]  # fmt: skip
         together[tuple(options)] |= set(given.targets or ["all"])
         planned += 1

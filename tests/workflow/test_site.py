@@ -104,7 +104,7 @@ def test_the_reference_describes_the_public_names(site: Path) -> None:
 
     text = (site / "api.html").read_text()
     for name in disk.__all__:
-        assert re.search(rf">disk\.{name}<", text), name
+        assert re.search(rf"<h3[^>]*>\s*disk\.{name}\s", text), name
     for function in ("observe", "start", "update", "reward", "state", "load_state"):
         assert hasattr(objectives.Objective, function)
         assert f'id="disk.learning.objectives.Objective.{function}"' in text or function == "load_state", function
