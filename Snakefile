@@ -32,6 +32,10 @@ include: "workflow/rules/videos.smk"
 include: "workflow/rules/live.smk"
 
 
+# `make report` writes a summary of the numbers for this page, on which its report opens.
+report: os.environ.get("DISK_SUMMARY", "workflow/report/workflow.rst")
+
+
 rule all:
     """Tables, figures and galleries of every environment in the configuration's runs, also in MLflow."""
     default_target: True

@@ -79,7 +79,7 @@ def test_a_card_has_what_hubs_and_people_read(published: tuple[Path, Path]):
     metrics = {each["name"]: each["value"] for each in model["results"][0]["metrics"]}
     low, high = front["evaluations"]["nominal"]["measured"]["hausdorff"]
     assert 0 < low <= metrics["hausdorff, nominal"] <= high
-    assert "| nominal | hausdorff |" in text
+    assert "| nominal | Hausdorff (m) ↑ |" in text
     assert "rounded to 16 bits" in text
 
 

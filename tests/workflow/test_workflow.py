@@ -157,9 +157,9 @@ def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project
     for name in ("trajectories", "consistency", "training curves", "order learned, disk, seed 0", "todays_code"):
         assert name in report
     assert "mean Hausdorff distance" not in report
-    (metadata,) = re.findall(r"var metadata = (.*);\n", report)
-    summary = json.loads(metadata)["Summary of point"]  # what the report opens on
-    assert all(part in summary for part in ("DISk has", "Hausdorff (m) ↑", "data:image/svg+xml", "gallery/index.html"))
+    (summary,) = re.findall(r"var workflow_desc = (.*);\n", report)  # what the report opens on
+    assert all(part in summary for part in ("DISk", "Hausdorff (m)", "data:image/svg+xml", "gallery/index.html"))
+    assert re.search(r'var metadata = {"Runs": 2,', report), "with metadata, it does not open on the graph of rules"
     shutil.rmtree(project.path / "results")
     refused = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert refused.returncode != 0

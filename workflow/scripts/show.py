@@ -13,7 +13,7 @@ gallery = (directory / GALLERY).resolve()
 print(f"\n{directory}: means over seeds, the best method first; ↑: more is better, ↓: less is better\n")
 print(f"{table.to_string()}\n\n{best}")
 print(
-    "DISk's first skill stands still: it is paid for repeating itself only. Later skills are paid for being elsewhere."
+    "DISk's first skill hardly moves: it is paid for repeating itself only. Later skills are paid for being elsewhere."
 )
 print(f"\nPicture   {directory / PICTURE}\nGallery   {gallery.as_uri()}")
 print("Next      make ui                              compare the methods in MLflow")
