@@ -57,7 +57,13 @@ def test_the_card_says_what_one_needs_to_know(
     text = (folder / "README.md").read_text()
     for part in ("license: mit", "disk/Point-v0", "velocity of the position (qpos [0, 1])", "| method | disk |"):
         assert part in text
-    for part in ("steps of training | 300 |", "| licence | MIT |", "| nominal | Hausdorff (m) ↑ |", "onnxruntime", "[0, 1]"):
+    for part in (
+        "steps of training | 300 |",
+        "| licence | MIT |",
+        "| nominal | Hausdorff (m) ↑ |",
+        "onnxruntime",
+        "[0, 1]",
+    ):
         assert part in text
 
 
