@@ -33,7 +33,7 @@ def test_skills_are_shipped_and_small():
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
 def test_shipped_skills_do_what_their_card_says(folder: Path):
     """All conditions, with the starts of all the card's sets."""
-    assert f"{'hausdorff':12}" in check_published(folder, threads=2)
+    assert "Hausdorff (m) ↑" in check_published(folder, threads=2)
     skills = disk.load(folder)
     assert skills.meta["env"] == folder.name
     assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
