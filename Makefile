@@ -9,7 +9,7 @@ LOCKS := requirements.lock requirements-torch.lock
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml $(LOCKS) | cksum | cut -d' ' -f1)
 # Snakemake without its blocks of text: trainings say in a line what they have learned, and errors stay.
 CALM := snakemake --cores $(CORES) --quiet rules progress host reason
-CALMLY := 2>&1 | grep --line-buffered -vE '^(Config file|Assuming|Building DAG|Using shell|Select jobs|Execute |Complete log|Elapsed|$$)'; exit $${PIPESTATUS[0]}
+CALMLY := 2>&1 | grep --line-buffered -vE '^(Config file|Using |Singularity|Assuming|Building DAG|Select jobs|Execute |Complete log|Elapsed|$$)'; exit $${PIPESTATUS[0]}
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 

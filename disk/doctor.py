@@ -24,6 +24,7 @@ from disk.config import DEFAULT_FILES, PROJECT, SHIPPED, Config
 from disk.config import load as load_config
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import COLUMNS, read_csv, read_rollouts
+from disk.evaluation.words import skill_label
 from disk.figures.catalogue import environments, figures_of, runs_of
 from disk.lazy import extras
 from disk.skills import bundle, load
@@ -237,8 +238,7 @@ def _audit_training(found: Audit, folder: Path, names: Sequence[str], earlier: d
     stats = load_stats(file)
     sums = stats.get("checksums", {})
     for name in sums:
-        snapshot = "/" in name  # which Snakemake does not know of
-        if snapshot or name not in lacking:
+        if (snapshot := "/" in name) or name not in lacking:  # Snakemake does not know of snapshots
             found.check(file if snapshot else folder / name, same_checksum, folder, name, stats)
     if CURVE not in lacking:
         found.check(folder / CURVE, load_rows, folder / CURVE)
@@ -258,7 +258,7 @@ def _same_bundle(bundled: Path, policies: Sequence[Path]) -> None:
 
 
 def _audit_checkpoint(found: Audit, folder: Path) -> None:
-    name = folder.name.removesuffix(layout.CHECKPOINT).removesuffix(".") or "training"
+    name = skill_label(int(number[1])) if (number := layout.SKILL_NAME.match(folder.name)) else "training"
     if trainer := holder(folder / layout.LEASE):
         found.state.append(f"{name} is being trained by {trainer}")
         return

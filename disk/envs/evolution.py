@@ -150,10 +150,11 @@ def _contact_friction(model: mujoco.MjModel, friction: np.ndarray) -> np.ndarray
     ahead = (model.geom_priority[one] - model.geom_priority[two])[:, None]
 
     def of_pair(values: np.ndarray) -> np.ndarray:
-        return np.where(ahead == 0, np.maximum(values[one], values[two]), np.where(ahead > 0, values[one], values[two]))
+        larger = np.maximum(values[one], values[two])
+        return np.asarray(np.where(ahead == 0, larger, np.where(ahead > 0, values[one], values[two])))
 
     dimensions = of_pair(model.geom_condim[:, None])  # 1: none, 3: sliding, 4: and torsional, 6: and rolling
-    return np.where(dimensions > np.array([1, 3, 4]), of_pair(friction), 0.0)
+    return np.asarray(np.where(dimensions > np.array([1, 3, 4]), of_pair(friction), 0.0))
 
 
 def _factor(change: Change, step: int) -> float:

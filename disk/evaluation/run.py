@@ -13,6 +13,7 @@ from disk.config import Config, EvaluationJob, MeasureJob
 from disk.config.objectives import objectives
 from disk.errors import ArtefactError
 from disk.evaluation.tables import read_csv, read_rollouts, save_csv, save_rollouts
+from disk.evaluation.words import MEASURES, skill_label
 from disk.storage.layout import LATENT_SETS, METRICS, RUN_NAME, SKILLS, Run, rollouts_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
     measured = measure(list(paths.values()), run / METRICS, config.measure_job(env))
     wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
     whole = measured[measured["skill"] < 0].pivot_table(index="condition", columns="metric", values="value", sort=False)
-    return f"{wide.round(3).to_string()}\n\n{whole.round(3).to_string()}\n{run / METRICS}"
+    tables = (wide.rename(index=skill_label, level="skill"), whole)
+    shown = (table.rename(columns=MEASURES).rename_axis(columns=None).round(3).to_string() for table in tables)
+    return "\n\n".join([*shown, f"↑: more is better; ↓: less is better. {run / METRICS}"])
 
 
 def evaluate_latent_sets(config: Config, run: Path, sets: int, threads: int = 1) -> str:
@@ -134,5 +137,5 @@ def evaluate_latent_sets(config: Config, run: Path, sets: int, threads: int = 1)
     drawn = [prior.random_set(number, len(skills)) for number in range(sets)]
     job, out = config.evaluation_job(place.env, method=place.method), run / LATENT_SETS
     found = evaluate_latents(job, skills, drawn, config.measure_job(place.env), out, threads)
-    spread = found.groupby("metric", sort=False)["value"].agg(["mean", "min", "max"])
+    spread = found.groupby("metric", sort=False)["value"].agg(["mean", "min", "max"]).rename(index=MEASURES)
     return f"{spread.round(3).to_string()}\n{out}: {sets} random sets of {len(skills)} latents"

@@ -1,4 +1,4 @@
-"""Say in one line what skills have learned: `skill 3 of 8 learned: 12.4 m, north-west`."""
+"""Words for people: names of skills and measures, and a line that says what a skill has learned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,24 @@ from disk.config import JointJob, SkillJob
 from disk.storage.layout import POLICY, SKILLS
 
 COMPASS = ("east", "north-east", "north", "north-west", "west", "south-west", "south", "south-east")
+MEASURES = {
+    "hausdorff": "Hausdorff (m) ↑",
+    "isolation": "isolation (m) ↑",
+    "distance": "distance (m) ↑",
+    "spread": "spread (m) ↓",
+    "consistency": "variance ↓",
+    "coverage": "coverage ↑",
+    "movers": "moving skills ↑",
+    "distinct": "distinct skills ↑",
+    "goal_distance": "distance to goals ↓",
+}
+"""How tables for people name the measures: with unit, and ↑ if more is better. `consistency` is a variance."""
 log = logging.getLogger("disk")
+
+
+def skill_label(skill: int) -> str:
+    """Return `skill 3 (index 2)`: pictures count from 1, paths and Python from 0."""
+    return f"skill {skill + 1} (index {skill})"
 
 
 def announce(job: SkillJob | JointJob, folder: Path, count: int | None = None) -> None:

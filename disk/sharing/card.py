@@ -12,6 +12,7 @@ import yaml
 
 from disk.config import World
 from disk.errors import ArtefactError
+from disk.evaluation.words import MEASURES
 from disk.skills import Skills
 from disk.storage.files import load_json
 from disk.storage.layout import METRICS, STATS
@@ -26,7 +27,7 @@ USE = {
 import numpy as np, onnxruntime
 
 session = onnxruntime.InferenceSession("{name}")
-skill = np.array([3])  # for all rows, or one per row: (B,), int64
+skill = np.array([3])  # skill 4 (index 3) for all rows, or one per row: (B,), int64
 inputs = {{"observation": obs.astype(np.float32), "skill": skill}}  # obs: (B, {size})
 action = session.run(["action"], inputs)[0]""",
     "safetensors": """\
@@ -135,5 +136,5 @@ def _measures(run: Path) -> str:
                 values.setdefault((line["condition"], line["metric"]), []).append(float(line["value"]))
     except (OSError, KeyError, ValueError):
         return f"Not measured: the run has no readable {METRICS}."
-    rows = "\n".join(f"| {c} | {m} | {fmean(each):.4g} |" for (c, m), each in values.items())
-    return f"Means over the skills.\n\n| condition | metric | mean |\n|---|---|---|\n{rows}"
+    rows = "\n".join(f"| {c} | {MEASURES.get(m, m)} | {fmean(each):.4g} |" for (c, m), each in values.items())
+    return f"Means over the skills.\n\n| condition | measure (↑: more is better) | mean |\n|---|---|---|\n{rows}"

@@ -17,6 +17,7 @@ from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import SKILL_METRICS
 from disk.evaluation.run import roll_out
+from disk.evaluation.words import MEASURES
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
 from disk.storage.files import save_text
@@ -64,13 +65,13 @@ class CardMeasures:
             f"Means over the skills, with {job.episodes} episodes of {job.horizon} steps per skill. Mean, lowest and "
             f"highest value of {sets} sets of starts.",
             "",
-            "| condition | metric | mean | lowest | highest |",
+            "| condition | measure (↑: more is better) | mean | lowest | highest |",
             "|---|---|---|---|---|",
         ]
         for condition, own in self.values.items():
             for metric, values in own.items():
                 numbers = " | ".join(f"{value:.4g}" for value in (_mean(values), min(values), max(values)))
-                lines.append(f"| {condition} | {metric} | {numbers} |")
+                lines.append(f"| {condition} | {MEASURES[metric]} | {numbers} |")
         return "\n".join(lines)
 
 
@@ -100,7 +101,7 @@ def check_published(folder: Path, threads: int = 1) -> str:
     can miss the card's range.
     """
     skills, agrees = load(folder), True
-    lines = [f"{'condition':12} {'metric':12} {'measured':>10}   card"]
+    lines = [f"{'condition':12} {'measure':16} {'measured':>10}   card"]
     for condition, about in evaluations(folder / CARD).items():
         ranges = about.pop("measured")
         job = EvaluationJob(env=skills.meta["env"], world=skills.world, **about)
@@ -108,7 +109,9 @@ def check_published(folder: Path, threads: int = 1) -> str:
             value, (low, high) = _mean(values), ranges[metric]
             within = low - SLACK * abs(low) <= value <= high + SLACK * abs(high)
             agrees &= within or metric != "hausdorff"
-            lines.append(f"{condition:12} {metric:12} {value:10.4g}   {low:.4g} to {high:.4g}{'' if within else '  !'}")
+            lines.append(
+                f"{condition:12} {MEASURES[metric]:16} {value:10.4g}   {low:.4g} to {high:.4g}{'' if within else '  !'}"
+            )
     table = "\n".join(lines)
     if not agrees:
         raise ArtefactError(f"{folder}: the mean Hausdorff distance does not agree with the card:\n{table}")

@@ -7,9 +7,6 @@ as text, and allows no script but its own.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import logging
 import math
 import os
@@ -23,6 +20,7 @@ from urllib.parse import quote
 
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
+from disk.show.html import digest, fill, to_json
 from disk.storage.files import save_text
 from disk.storage.layout import METRICS, RUN_NAME, SKILLS, Run, rollouts_of
 
@@ -119,14 +117,9 @@ def build_from_results(config: Config, results: Path) -> str:
 def page(data: Mapping[str, Any]) -> str:
     """Return the page with its data in it."""
     template = TEMPLATE.read_text()
-    # Only these characters can end a script element or open a comment in it. JSON allows \u… for each.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
     (script,) = re.findall(r"<script>(.*?)</script>", template, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    values = {"__TITLE__": escape(f"Skills of {data['env']}"), "__SCRIPT__": f"sha256-{digest}", "__DATA__": text}
-    return re.sub("|".join(values), lambda found: values[found[0]], template)
+    title = escape(f"Skills of {data['env']}")
+    return fill(template, {"__TITLE__": title, "__SCRIPT__": digest(script), "__DATA__": to_json(data)})
 
 
 def _read(run: Run, condition: str) -> tuple[pd.DataFrame, pd.DataFrame] | str:

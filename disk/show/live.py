@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-import json
 import logging
 import re
 from collections.abc import Sequence
@@ -28,6 +26,7 @@ from disk.seeds import seed_of
 from disk.sharing.card import CARD
 from disk.sharing.publish import evaluations
 from disk.show import physics
+from disk.show.html import digest, fill, to_json
 from disk.show.world import describe
 from disk.storage.files import load_json, load_tensors, save_text
 
@@ -160,13 +159,13 @@ def page(data: dict[str, Any], engine: physics.Physics) -> str:
     values = {
         "__TITLE__": escape(f"Skills of {data['env']}, alive"),
         "__STYLE__": style,
-        "__STYLE_HASH__": _digest(style),
+        "__STYLE_HASH__": digest(style),
         "__SCRIPT__": script,
-        "__SCRIPT_HASH__": _digest(script),
-        "__DATA__": _json(data),
+        "__SCRIPT_HASH__": digest(script),
+        "__DATA__": to_json(data),
         "__WASM__": base64.b64encode(engine.wasm).decode(),
     }
-    return re.sub("__[A-Z_]+__", lambda found: values.get(found[0], found[0]), _asset("page.html"))
+    return fill(_asset("page.html"), values)
 
 
 def _asset(name: str) -> str:
@@ -180,18 +179,6 @@ def _plain(module: str) -> str:
     text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
     if "</script" in text.lower() or "<!--" in text:
         raise ArtefactError("a script of the page holds markup that would end it")
-    return text
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _json(data: Any) -> str:
-    """JSON for a script element, which only these characters can end; JSON may write any of them as \\u…."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 

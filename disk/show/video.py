@@ -269,6 +269,7 @@ def watch(job: EvaluationJob, skills: Skills, skill: int) -> None:
 
 def play_run(config: Config, run: Path, skill: int, condition: str | None, out: Path | None) -> str:
     """Show a skill of a run in the viewer, or write a video if there is no screen; return a line that says which."""
+    from disk.evaluation.words import skill_label
     from disk.skills import load
 
     skills = load(run)
@@ -276,8 +277,7 @@ def play_run(config: Config, run: Path, skill: int, condition: str | None, out: 
         raise ArtefactError(f"{run}: has no skill {skill}; its skills are 0 to {len(skills) - 1}")
     method = run.resolve().parent.name  # `pretrained` for published skills
     job = config.evaluation_job(skills.meta["env"], condition, method if method in config.methods else None)
-    name = f"skill{skill:02d}"
-    shown = f"{name}, number {skill + 1} of {len(skills)}"
+    name, shown = f"skill{skill:02d}", f"{skill_label(skill)} of {len(skills)}"
     if out is None and has_display():
         log.info("%s: close the viewer's window to end", shown)
         try:

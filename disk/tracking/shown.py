@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from disk.evaluation.words import skill_label
 from disk.tracking.record import Record
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def skill_models(client: MlflowClient, run: Run, record: Record) -> dict[int, st
     }
     found = {}
     for skill in skills:
-        name = f"skill {skill + 1} (index {skill}) {record.name.replace('/', ' ')}"
+        name = f"{skill_label(skill)} {record.name.replace('/', ' ')}"
         if name not in known:
             params = {key: record.params[key] for key in ("method", "seed")} | {"skill": str(skill)}
             model = client.create_logged_model(place, name, source, params=params, model_type="skill")

@@ -28,8 +28,11 @@ EVIL = "<img src=x onerror=window.harmed=1>&'\"<script>window.harmed=1<"
 STEPS, EPISODES = 40, 4
 
 
-def write_run(run: Path, lengths: Mapping[int, float], broken: Mapping[int, int] = {}) -> Path:
-    """Skills that go straight, each so far and in a direction of its own; `broken` episodes have a NaN."""
+def write_run(run: Path, lengths: Mapping[int, float], broken: Mapping[int, int] = {}, **slower: float) -> Path:
+    """Skills that go straight, each so far and in a direction of its own; `broken` episodes have a NaN.
+
+    In other conditions than nominal they go as many times as far as `slower` says.
+    """
     frames = []
     for skill, length in lengths.items():
         angle = 2 * np.pi * skill / len(lengths)
@@ -41,8 +44,11 @@ def write_run(run: Path, lengths: Mapping[int, float], broken: Mapping[int, int]
                 frame.loc[5, "x"] = np.nan
             frames.append(frame.assign(vx=0.0, vy=0.0))
     (run / "rollouts").mkdir(parents=True)
-    save_rollouts(pd.concat(frames), run / "rollouts" / "nominal.parquet")
-    measure([run / "rollouts" / "nominal.parquet"], run / "metrics.csv")
+    nominal, paths = pd.concat(frames), []
+    for condition, factor in {"nominal": 1.0, **slower}.items():
+        paths.append(run / "rollouts" / f"{condition}.parquet")
+        save_rollouts(nominal.assign(x=factor * nominal["x"], y=factor * nominal["y"]), paths[-1])
+    measure(paths, run / "metrics.csv")
     return run
 
 
@@ -59,7 +65,7 @@ def data_of(page: Path) -> Any:
 def test_every_skill_has_its_numbers_its_paths_and_its_clip(tmp_path: Path) -> None:
     run = write_run(tmp_path / "disk" / "seed0", {0: 1.0, 1: 2.0, 2: 3.0})
     write(run / "clips" / "skill01.mp4", np.zeros((3, 24, 32, 3), dtype=np.uint8))
-    said = build(job(), "nominal", ["disk"], [run], tmp_path / "gallery" / "index.html")
+    said = build(job(), ["nominal"], ["disk"], [run], tmp_path / "gallery" / "index.html")
     assert said == f"{tmp_path}/gallery/index.html: 3 skills of 1 runs"
     (shown,) = data_of(tmp_path / "gallery" / "index.html")["runs"]
     assert (shown["name"], shown["seed"], shown["chain"]) == ("DISk", "0", True)
@@ -76,13 +82,13 @@ def test_every_skill_has_its_numbers_its_paths_and_its_clip(tmp_path: Path) -> N
     assert shown["means"]["coverage"] > 1
     assert "movers" not in shown["means"], "this run was measured without a threshold"
     measure([run / "rollouts/nominal.parquet"], run / "metrics.csv", MeasureJob(moves=1.5, goals=5.0))
-    build(job(), "nominal", ["disk"], [run], tmp_path / "gallery" / "index.html")
+    build(job(), ["nominal"], ["disk"], [run], tmp_path / "gallery" / "index.html")
     means = data_of(tmp_path / "gallery" / "index.html")["runs"][0]["means"]
     assert (means["movers"], means["distinct"]) == (2, 2)
     assert 0 < means["goal_distance"] < 1
 
     (run / "skills.safetensors").touch()  # trained again: the clip is of skills that are gone
-    build(job(), "nominal", ["disk"], [run], tmp_path / "gallery" / "index.html")
+    build(job(), ["nominal"], ["disk"], [run], tmp_path / "gallery" / "index.html")
     assert not (tmp_path / "gallery" / "clips").exists()
 
 
@@ -112,7 +118,7 @@ def test_a_large_environment_has_a_small_page_and_one_coordinate_is_drawn_over_t
     first = write_run(tmp_path / "a" / "seed0", dict.fromkeys(range(50), 3.0))
     runs = [first, *(shutil.copytree(first, tmp_path / "a" / f"seed{seed}") for seed in range(1, 4))]
     page = tmp_path / "gallery" / "index.html"
-    build(job("hopper"), "nominal", [], runs, page)
+    build(job("hopper"), ["nominal"], [], runs, page)
     shown = data_of(page)
     points = sum(len(path) // 2 for run in shown["runs"] for skill in run["skills"] for path in skill["paths"])
     assert points < MOST_POINTS
@@ -139,7 +145,7 @@ def gallery(tmp_path: Path, chromium: Any) -> Iterator[Any]:
     noise = np.random.default_rng(0).integers(0, 255, (20, 60, 80, 3), dtype=np.uint8)
     write(runs[0] / "clips" / "skill01.mp4", noise)
     page = tmp_path / "gallery" / "index.html"
-    build(job(), "nominal", ["disk"], runs, page)
+    build(job(), ["nominal"], ["disk"], runs, page)
     chromium.get(page.as_uri())
     requests(chromium), console_errors(chromium)  # those of the browser's own first page
     chromium.get(page.as_uri())
@@ -165,7 +171,9 @@ def choose(driver: Any, name: str, value: str) -> None:
 def test_cards_are_filtered_and_sorted(gallery: Any) -> None:
     assert len(cards(gallery)) == 9
     first = gallery.find_element("css selector", ".card").text
-    assert all(text in first for text in ("Skill 1", "DISk, seed 0", "1st of 3 learned", "distance", "1.01 m"))
+    assert all(
+        text in first for text in ("Skill 1 (index 0)", "DISk, seed 0", "1st of 3 learned", "distance", "1.01 m")
+    )
     assert len(gallery.find_elements("css selector", ".plot path.skill")) == 9
 
     choose(gallery, "sort", "distance")
@@ -190,7 +198,7 @@ def bars(driver: Any) -> dict[str, float]:
     """Lengths of the bars of `distance`, by card."""
     lengths = driver.execute_script(
         """return [...document.querySelectorAll(".card")].map(card => {
-          const term = [...card.querySelectorAll("dt")].find(dt => dt.textContent === "distance");
+          const term = [...card.querySelectorAll("dt")].find(dt => dt.textContent === "distance ↑");
           return [card.dataset.id, parseFloat(term.nextSibling.style.getPropertyValue("--share"))];
         })"""
     )
@@ -258,6 +266,38 @@ def test_the_address_keeps_the_state(gallery: Any) -> None:
     gallery.execute_script("location.hash = ''")
     gallery.refresh()
     assert len(cards(gallery)) == 9
+
+
+@pytest.mark.needs("chromium")
+def test_a_selector_shows_another_world_on_the_same_scale(tmp_path: Path, chromium: Any) -> None:
+    runs = [
+        write_run(tmp_path / "disk" / "seed0", {0: 2.0, 1: 4.0}, leg1=0.5, leg2=0.25),
+        write_run(tmp_path / "diayn" / "seed0", {0: 3.0}, leg2=0.1),
+    ]
+    write(runs[0] / "clips.leg2" / "skill01.mp4", np.zeros((3, 24, 32, 3), dtype=np.uint8))
+    page = tmp_path / "gallery" / "index.html"
+    said = build(job(), ["nominal", "leg1", "leg2"], ["disk"], runs, page)
+    assert said == f"{page}: 3 skills of 2 runs; left out: DIAYN, seed 0, leg1 (no leg1.parquet)"
+    chromium.get(page.as_uri())
+    whole = bars(chromium)
+    assert len(whole) == 3
+    chromium.find_elements("css selector", ".pick")[1].click()
+    choose(chromium, "condition", "leg1")
+    assert bars(chromium) == {card: pytest.approx(whole[card] / 2, rel=0.01) for card in ("0-0", "0-1")}
+    choose(chromium, "condition", "leg2")
+    assert bars(chromium)["1-0"] == pytest.approx(whole["1-0"] / 10, rel=0.02)
+    assert "in the world leg2" in chromium.find_element("id", "about").text
+    assert len(chromium.find_elements("css selector", "video")) == 1
+    assert "DISk, seed 0, skill 2 (index 1)" in chromium.find_element("css selector", ".readout").text, "still pinned"
+    address = chromium.current_url
+    chromium.get("about:blank")
+    chromium.get(address)
+    assert chromium.find_element("id", "condition").get_attribute("value") == "leg2"
+    choose(chromium, "view", "pair")
+    choose(chromium, "condition", "leg1")
+    panels = chromium.find_elements("css selector", ".panel")
+    assert [len(panel.find_elements("css selector", ".card")) for panel in panels] == [2, 0]
+    assert console_errors(chromium) == []
 
 
 @pytest.mark.needs("chromium")

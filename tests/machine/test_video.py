@@ -148,7 +148,7 @@ def test_play_writes_a_file_where_there_is_no_screen(
     preset.write_text("environments: {point: {test_horizon: 5}}")
     arguments = ["play", str(run), "--configfile", str(preset), "--skill"]
     assert main([*arguments, "1"]) == 0
-    assert capsys.readouterr().out == f"skill01, number 2 of 3: written to {run}/play/skill01.mp4\n"
+    assert capsys.readouterr().out == f"skill 2 (index 1) of 3: written to {run}/play/skill01.mp4\n"
     assert len(frames_of(run / "play" / "skill01.mp4")) == 6 + video.ENDING
     assert main([*arguments, "3"]) == 1
     assert "has no skill 3; its skills are 0 to 2" in capsys.readouterr().err

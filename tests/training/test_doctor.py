@@ -126,14 +126,14 @@ def test_checkpoints_are_those_that_a_training_would_go_on_from(tree: Path, conf
     monkeypatch.setenv("DISK_CONTROLLER", str(tree / "nobody"))  # an orphan leaves its checkpoint
     often_saved = config.model_copy(update={"runtime": often(config)})
     train_run(often_saved, tree, "point", "disk", 0, None, lambda out: nullcontext())
-    assert "skill01 can resume from step 60" in looked_at(tree, config).text()
+    assert "skill 2 (index 1) can resume from step 60" in looked_at(tree, config).text()
     lease = Lease(run / "skill01.checkpoint")
-    assert "skill01 is being trained by process" in looked_at(tree, config).text()
+    assert "skill 2 (index 1) is being trained by process" in looked_at(tree, config).text()
     lease.release()
     rows = run / "skill01.checkpoint/replay.bin"
     rows.write_bytes(b"\0" + rows.read_bytes()[1:])
     report = looked_at(tree, config)
-    assert "skill01 restarts from step 0" in report.text()
+    assert "skill 2 (index 1) restarts from step 0" in report.text()
     assert "replay.bin is damaged (checksum" in report.text()
     assert not report.healthy
 

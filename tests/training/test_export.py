@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import tiny_config
 
 import disk
 from disk.cli import main
 from disk.errors import ArtefactError
+from disk.evaluation.run import evaluate_run
+from disk.evaluation.tables import read_csv
 from disk.sharing.export import FORMATS, NAMES, export
+from disk.storage.layout import METRICS
 
 METHODS = ["disk", "diayn", "metra"]
 
@@ -57,7 +61,13 @@ def test_the_card_says_what_one_needs_to_know(
     text = (folder / "README.md").read_text()
     for part in ("license: mit", "disk/Point-v0", "velocity of the position (qpos [0, 1])", "| method | disk |"):
         assert part in text
-    for part in ("steps of training | 300 |", "| licence | MIT |", "| nominal | hausdorff |", "onnxruntime", "[0, 1]"):
+    for part in (
+        "steps of training | 300 |",
+        "| licence | MIT |",
+        "| nominal | Hausdorff (m) ↑ |",
+        "onnxruntime",
+        "[0, 1]",
+    ):
         assert part in text
 
 
@@ -102,3 +112,13 @@ def test_skills_are_loaded_from_mlflow(runs: dict[str, Path], tmp_path: Path, mo
         assert np.array_equal(skills[1].act(np.ones(2)), expected[1].act(np.ones(2)))
     with pytest.raises(ArtefactError, match=r"runs:/0123.*cannot be fetched from sqlite"):
         disk.load("runs:/0123/skills.safetensors")
+
+
+def test_tables_for_people_name_skills_by_both_numbers_and_measures_with_their_direction(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(runs["disk"], tmp_path / "point/disk/seed0")
+    text = evaluate_run(tiny_config({"evaluation": {"episodes": 2}}), run)
+    assert all(label in text for label in ("skill 1 (index 0)", "skill 3 (index 2)", "Hausdorff (m) ↑", "variance ↓"))
+    assert "consistency" not in text
+    assert {"consistency", "hausdorff"} <= set(read_csv(run / METRICS)["metric"]), "columns keep their names"

@@ -33,7 +33,7 @@ def test_skills_are_shipped_and_small():
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
 def test_shipped_skills_do_what_their_card_says(folder: Path):
     """All conditions, with the starts of all the card's sets."""
-    assert f"{'hausdorff':12}" in check_published(folder, threads=2)
+    assert "Hausdorff (m) ↑" in check_published(folder, threads=2)
     skills = disk.load(folder)
     assert skills.meta["env"] == folder.name
     assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
@@ -79,7 +79,7 @@ def test_a_card_has_what_hubs_and_people_read(published: tuple[Path, Path]):
     metrics = {each["name"]: each["value"] for each in model["results"][0]["metrics"]}
     low, high = front["evaluations"]["nominal"]["measured"]["hausdorff"]
     assert 0 < low <= metrics["hausdorff, nominal"] <= high
-    assert "| nominal | hausdorff |" in text
+    assert "| nominal | Hausdorff (m) ↑ |" in text
     assert "rounded to 16 bits" in text
 
 

@@ -127,9 +127,11 @@ def test_quickstart_prints_a_line_for_each_finished_skill_and_no_blocks_of_snake
         words = ["bash", "-c", command]
         return subprocess.run(words, cwd=project.path, env=environment, capture_output=True, text=True, check=False)
 
-    shutil.rmtree(project.path / "results/point/disk/seed0/skill02")
-    (project.path / "results/point/disk/seed0/skills.safetensors").unlink()
-    shutil.rmtree(project.path / "results/point/random")
+    env = project.path / "results/point"
+    for lost in ("disk/seed0/skill02", "disk/seed0/rollouts", "random"):
+        shutil.rmtree(env / lost)
+    for lost in ("hausdorff.csv", "summary.csv", "disk/seed0/metrics.csv", "disk/seed0/skills.safetensors"):
+        (env / lost).unlink()
     found = quickstart()
     assert found.returncode == 0, found.stdout
     said = sorted(line.partition(" ")[2] for line in found.stdout.splitlines())  # without the time
@@ -137,8 +139,9 @@ def test_quickstart_prints_a_line_for_each_finished_skill_and_no_blocks_of_snake
     assert re.fullmatch(r"results/point/random/seed0: all 3 skills drawn at random; the farthest: .+", said[1])
     assert len(said) == 2
 
-    (project.path / "results/point/disk/seed0/skills.safetensors").write_bytes(b"torn")
-    (project.path / "results/point/disk/seed0/rollouts/nominal.parquet").unlink()
+    (env / "disk/seed0/skills.safetensors").write_bytes(b"torn")
+    for lost in ("hausdorff.csv", "disk/seed0/metrics.csv", "disk/seed0/rollouts/nominal.parquet"):
+        (env / lost).unlink()
     broken = quickstart()
     assert broken.returncode != 0
     assert "rollout.nominal.log" in broken.stdout, "the log of the job that failed"
@@ -157,6 +160,9 @@ def test_a_report_is_made_of_what_there_is_and_computes_nothing(project: Project
     for name in ("trajectories", "consistency", "training curves", "order learned, disk, seed 0", "todays_code"):
         assert name in report
     assert "mean Hausdorff distance" not in report
+    (summary,) = re.findall(r"var workflow_desc = (.*);\n", report)  # what the report opens on
+    assert all(part in summary for part in ("DISk", "Hausdorff (m)", "data:image/svg+xml", "gallery/index.html"))
+    assert re.search(r'var metadata = {"Runs": 2,', report), "with metadata, it does not open on the graph of rules"
     shutil.rmtree(project.path / "results")
     refused = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert refused.returncode != 0

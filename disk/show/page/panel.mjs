@@ -154,7 +154,8 @@ export class Panel {
       const moved = run.native[skill].moved;
       was.textContent = `native ${metres(Math.hypot(...moved))}`;
       button.append(number, arrow(moved, app.colourOf(skill)), now, was);
-      button.setAttribute('aria-label', `skill ${name}`);
+      button.title = `skill ${name} (index ${skill})`;
+      button.setAttribute('aria-label', button.title);
       button.addEventListener('click', (event) => (event.shiftKey ? app.switchTo(skill) : app.choose(skill)));
       item.append(button);
       $('cards').append(item);
