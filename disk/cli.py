@@ -127,6 +127,7 @@ def _add_learning(command: AddCommand) -> None:
 
     doctor = command("doctor", commands.doctor, "describe this machine, and the state of results", presets=True)
     doctor.add_argument("results", type=Path, nargs="?", help="results to check, e.g. results/point")
+    doctor.add_argument("--device", help="compare the update on this device with the CPU's, e.g. cuda")
 
 
 def _add_showing(command: AddCommand) -> None:

@@ -89,6 +89,11 @@ def doctor(arguments: Namespace) -> None:
     from disk.errors import ArtefactError
 
     print(machine())
+    if arguments.device:
+        from disk.learning.compare import report as compare
+
+        config = _config(arguments)
+        print(compare(config.sac, arguments.device, config.runtime.gpu_jobs_per_device))
     if arguments.results:
         report = examine(arguments.results, arguments.configfile)
         print(report.text())

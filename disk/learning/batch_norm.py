@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from disk.learning.tape import padded, products, relu_backward
+from disk.learning.tape import Products, padded, products, relu_backward
 from disk.networks import BatchNormMLP, Packed
 
 MOMENTUM = 0.01
@@ -27,7 +27,7 @@ class Folded(Packed):
 
     def __init__(self, mlp: BatchNormMLP, network: Packed) -> None:
         super().__init__(mlp, torch.zeros_like(network.values))
-        self.network, self.widths, self.epsilon = network, mlp.widths, mlp.EPSILON
+        self.network, self.widths, self.epsilon = network, mlp.widths, network.values.new_tensor(mlp.EPSILON)
         self.scales, self.shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms)
         self.running = [Running(mlp, i) for i in range(len(mlp.widths))]
         # Of the statistics folded last, (C, width) a layer: 1/√(v + ε), slope and offset.
@@ -77,10 +77,13 @@ class BatchNormTape:
     The loss has gradients by the first half's values. Through the statistics it has some by every row's activations.
     """
 
-    def __init__(self, mlp: BatchNormMLP, folded: Folded, gradients: Packed, batch: int) -> None:
-        self._folded, self._gradients, self._half = folded, gradients, batch
+    def __init__(
+        self, mlp: BatchNormMLP, folded: Folded, gradients: Packed, batch: int, multiply: Products = products
+    ) -> None:
+        self._folded, self._gradients, self._half, self._multiply = folded, gradients, batch, multiply
         first, last = mlp.layers[0][0], mlp.layers[-1][0]
         self._copies, self._rows = len(first), 2 * batch
+        self._share = first.new_tensor(-1.0 / self._rows)  # a tensor: a Python number is converted in every operation
         self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
         self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
         self._deltas = [self._room_for_deltas(first, i) for i in range(1, len(mlp.widths))]
@@ -92,9 +95,15 @@ class BatchNormTape:
         self._variances = [x.variance_of.expand(self._copies, -1) for x in self._inputs]
         self._by_scales, self._by_shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in gradients.norms)
         self._by_slopes = [torch.zeros_like(scale) for scale in self._by_scales]
-        self._products = [torch.zeros_like(weight) for weight, _ in mlp.layers]
-        self._into_shifts = [
-            list(zip(gradients.biases[i], folded.network.weights[i].mT, by_shift[:, None], strict=True))
+        self._scratch = [torch.zeros_like(weight[0]) for weight, _ in mlp.layers]
+        self._into_norms = [
+            list(
+                zip(
+                    *(folded.network.weights[i], gradients.weights[i], self._by_slopes[i]),
+                    *(folded.network.weights[i].mT, gradients.biases[i], by_shift[:, None]),
+                    strict=True,
+                )
+            )
             for i, by_shift in enumerate(self._by_shifts)
         ]
 
@@ -114,7 +123,7 @@ class BatchNormTape:
             running = folded.running[i]
             _statistics(x.whole, running.mean, running.variance, MOMENTUM, out0=x.mean, out1=x.variance)
             folded.fold(i, self._means[i], self._variances[i])
-            products(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
+            self._multiply(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
             if i + 1 < len(self._inputs):
                 self._inputs[i + 1].whole.relu_()
         return self._output[:, : self._half], self._output[:, self._half :]
@@ -133,14 +142,13 @@ class BatchNormTape:
         for i in reversed(range(len(folded.layers))):
             x, output = self._inputs[i], i + 1 == len(folded.layers)
             rows = x.first_half if output else x.transposed  # of the output's, the second half has no gradient
-            products(rows if i else rows * self._copies, delta, self._gradients.layers[i])
+            self._multiply(rows if i else rows * self._copies, delta, self._gradients.layers[i])
             self._unfold(i)
             if i:
                 before = self._deltas[i - 1]
                 # Through its part in the statistics, each x has the gradient constant + linear · x.
                 torch.addcmul(before.constant, x.whole, before.linear, out=before.whole)
-                for c, into in enumerate(before.upper if output else before.values):
-                    into.addmm_(delta[c], folded.transposed[i][c])
+                self._multiply(delta, folded.transposed[i], before.upper if output else before.values, add=True)
                 relu_backward(before.whole, x.whole, 0.0, grad_input=before.whole)
                 delta = before.values
 
@@ -152,16 +160,17 @@ class BatchNormTape:
         folded, gradients = self._folded, self._gradients
         by_weights, by_biases = gradients.weights[i], gradients.biases[i]
         by_slope, by_scale, by_shift = self._by_slopes[i], self._by_scales[i], self._by_shifts[i]
-        torch.sum(torch.mul(folded.network.weights[i], by_weights, out=self._products[i]), 2, out=by_slope)
-        for by_bias, weight, out in self._into_shifts[i]:
-            torch.mm(by_bias, weight, out=out)
+        scratch = self._scratch[i]
+        for weight, by_weight, to_slope, transposed, by_bias, to_shift in self._into_norms[i]:
+            torch.sum(torch.mul(weight, by_weight, out=scratch), 1, out=to_slope)  # copy by copy: it stays in the cache
+            torch.mm(by_bias, transposed, out=to_shift)
         slopes, offsets = folded.columns[i]
         by_weights.mul_(slopes).addcmul_(offsets, by_biases)
         slope, inverse, mean = folded.slopes[i], folded.inverses[i], self._means[i]
         torch.addcmul(by_slope, mean, by_shift, value=-1.0, out=by_scale).mul_(inverse)
         if i:
             before = self._deltas[i - 1]
-            share = torch.mul(slope, -1.0 / self._rows)
+            share = torch.mul(slope, self._share)
             linear = torch.mul(share, inverse, out=before.linear_of).mul_(by_scale)
             torch.addcmul(share.mul_(by_shift), linear, mean, value=-1.0, out=before.constant_of)
 

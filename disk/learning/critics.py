@@ -25,7 +25,7 @@ from torch import Tensor
 from disk.config import Sac
 from disk.learning.batch_norm import BatchNormTape, Folded
 from disk.learning.replay import Batch
-from disk.learning.tape import LayerNormTape, Tape
+from disk.learning.tape import LayerNormTape, Tape, products_for
 from disk.networks import MLP, BatchNormMLP, LayerNormMLP, Packed
 
 
@@ -41,7 +41,7 @@ class Critics:
     def __init__(
         self, observations: int, actions: int, config: Sac, initial: torch.Generator, device: torch.device
     ) -> None:
-        self._observations = observations
+        self._observations, self._multiply = observations, products_for(config.precision, device)
         sizes = [observations + actions, *config.hidden, 1]
         kind = {None: MLP, "no_target": MLP, "layer_norm": LayerNormMLP}.get(config.critic, BatchNormMLP)
         self.network = kind(sizes, copies=2, generator=initial).to(device)
@@ -56,8 +56,8 @@ class Critics:
     def resize(self, batch: int) -> None:
         """Make memory for batches of this size."""
         self.batch = batch
-        network = self.network
-        self._tape = LayerNormTape(network, batch) if isinstance(network, LayerNormMLP) else Tape(network, batch)
+        kind = LayerNormTape if isinstance(self.network, LayerNormMLP) else Tape
+        self._tape = kind(self.network, batch, self._multiply)  # type: ignore[arg-type]
 
     def next_values(self, batch: Batch, action: Tensor) -> Tensor:
         """Return both critics' values (2, B, 1) of these actions in the next states, valid until the next call."""
@@ -99,8 +99,9 @@ class BatchNormCritics(Critics):
 
     def resize(self, batch: int) -> None:
         self.batch = batch
-        self._tape, self._folded = Tape(self.network, batch), Folded(self.network, self.packed)
-        self._joint = BatchNormTape(self.network, self._folded, self.gradients, batch)
+        self._tape = Tape(self.network, batch, self._multiply)
+        self._folded = Folded(self.network, self.packed)
+        self._joint = BatchNormTape(self.network, self._folded, self.gradients, batch, self._multiply)
         if self.target is not None and self._target is not None:
             self._folded_target = Folded(self.target, self._target)
 

@@ -4,13 +4,13 @@
 every second time the actor and the temperature, every second time the critics' target. It takes a batch
 and its rewards, wherever these come from, and returns metrics as detached tensors. Gradients are written
 out: each loss stands beside its derivative, and `Tape` carries it through the network. `sac.critic` chooses
-the kind of critics (disk/learning/critics.py). Nothing in here waits for the device, and shapes stay the same from
-update to update.
+the kind of critics (disk/learning/critics.py). Nothing in here waits for the device. Shapes and memory stay the same
+from update to update, so that a GPU replays recordings of them (disk/learning/graphs.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from disk.config import Sac
 from disk.learning.critics import make_critics
+from disk.learning.graphs import Graphs
 from disk.learning.replay import Batch
-from disk.learning.tape import Tape
+from disk.learning.tape import Tape, products_for
 from disk.networks import Actor, Adam, Drawn, Packed
 
 
@@ -56,10 +57,14 @@ class SAC:
                 ("temperature", self.log_temperature, self._temperature_gradient),
             )
         }
-        self._actor_tape = Tape(self.actor.mlp, config.batch_size)
+        self._resize(config.batch_size)
+        self._take = Graphs(self._step) if device.type == "cuda" else self._step
         self.updates = 0
         names = ("critic_loss", "actor_loss", "ent_coef_loss", "ent_coef", "entropy")
         self._metrics = {f"train/{name}": torch.zeros((), device=device) for name in names}
+
+    def _resize(self, batch: int) -> None:
+        self._actor_tape = Tape(self.actor.mlp, batch, products_for(self.config.precision, self.device))
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -74,26 +79,37 @@ class SAC:
         before, log_prob = self.actor.draw(batch, self.generator)
         return before.tanh()[0, 0].cpu().numpy(), torch.cat((before, log_prob), dim=-1)[0, 0].cpu().numpy()
 
-    @torch.no_grad()
     def update(self, batch: Batch, reward: Tensor) -> Mapping[str, Tensor]:
         """Take one gradient step on a batch labelled with rewards (B,)."""
+        draws = 2 if self.updates % self.config.actor_every == 0 else 1
+        size = len(reward), self._actions
+        noise = [torch.randn(size, generator=self.generator, device=self.device) for _ in range(draws)]
+        return self.improve(batch, reward, noise)
+
+    @torch.no_grad()
+    def improve(self, batch: Batch, reward: Tensor, noise: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        """Take a gradient step with given noise (B, A): for the next actions, and for the actor's if it is its turn."""
         if len(reward) != self._actor_tape.batch:
-            self._actor_tape = Tape(self.actor.mlp, len(reward))
+            self._resize(len(reward))
             self._critics.resize(len(reward))
-        self._update_critic(batch, reward)
-        if self.updates % self.config.actor_every == 0:
-            self._update_actor_and_temperature(batch)
-        if self.updates % self.config.target_every == 0:
-            self._critics.follow(self.config.target_momentum)
+        follows = self.updates % self.config.target_every == 0
+        self._metrics |= self._take(batch, reward, noise, follows)
         self.updates += 1
         return self._metrics
 
-    def _draw(self, obs: Tensor) -> Drawn:
-        noise = torch.randn((len(obs), self._actions), generator=self.generator, device=self.device)
+    def _step(self, batch: Batch, reward: Tensor, noise: Sequence[Tensor], follows: bool) -> dict[str, Tensor]:
+        metrics = {"train/critic_loss": self._update_critic(batch, reward, noise[0])}
+        if len(noise) > 1:
+            metrics |= self._update_actor_and_temperature(batch, noise[1])
+        if follows:
+            self._critics.follow(self.config.target_momentum)
+        return metrics
+
+    def _draw(self, obs: Tensor, noise: Tensor) -> Drawn:
         return self.actor.explore(self._actor_tape.forward(self._actor, obs)[0], noise)
 
-    def _update_critic(self, batch: Batch, reward: Tensor) -> None:
-        drawn = self._draw(batch.next_obs)
+    def _update_critic(self, batch: Batch, reward: Tensor, noise: Tensor) -> Tensor:
+        drawn = self._draw(batch.next_obs, noise)
         next_value = self._critics.next_values(batch, drawn.action).amin(dim=0)  # (B, 1)
         soft_value = torch.addcmul(next_value, self._temperature, drawn.surprise)
         # A time limit is no end of the world: only `terminated` stops the bootstrap.
@@ -101,12 +117,13 @@ class SAC:
 
         error = self._critics.values(batch).sub_(goal)  # (2, B, 1)
         flat = error.reshape(-1)
-        self._metrics["train/critic_loss"] = torch.dot(flat, flat) / len(goal)  # the sum of both mean squared errors
+        loss = torch.dot(flat, flat) / len(goal)  # the sum of both mean squared errors
         self._critics.backward(error.mul_(2.0 / len(goal)))
         self._adam["critic"].step()
+        return loss
 
-    def _update_actor_and_temperature(self, batch: Batch) -> None:
-        drawn = self._draw(batch.obs)
+    def _update_actor_and_temperature(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+        drawn = self._draw(batch.obs, noise)
         values = self._critics.evaluate(batch.obs, drawn.action)  # (2, B, 1)
         value, lower = values.min(dim=0, keepdim=True)
         temperature, share = self._temperature, 1.0 / len(batch.obs)
@@ -120,11 +137,14 @@ class SAC:
         # By the temperature's logarithm, the gradient of temperature · (entropy - target) is that product itself.
         temperature_loss = torch.mul(temperature, entropy - self.target_entropy, out=self._temperature_gradient)
         self._adam["temperature"].step()
-        self._metrics["train/actor_loss"] = -torch.addcmul(value.mean(), temperature, entropy)
-        self._metrics["train/ent_coef_loss"] = temperature_loss.clone()
-        self._metrics["train/ent_coef"] = temperature
-        self._metrics["train/entropy"] = entropy
-        self._temperature = self.log_temperature.exp()
+        metrics = {
+            "train/actor_loss": -torch.addcmul(value.mean(), temperature, entropy),
+            "train/ent_coef_loss": temperature_loss.clone(),
+            "train/ent_coef": temperature.clone(),
+            "train/entropy": entropy,
+        }
+        torch.exp(self.log_temperature, out=temperature)
+        return metrics
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed training needs, as named tensors."""
@@ -139,7 +159,7 @@ class SAC:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.updates = int(state["updates"])
         self.log_temperature.copy_(state["log_temperature"])
-        self._temperature = self.log_temperature.exp()
+        torch.exp(self.log_temperature, out=self._temperature)
         for name, network in self._networks.items():
             network.load_state_dict(_below(state, name))
         for name, adam in self._adam.items():

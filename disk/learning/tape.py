@@ -5,12 +5,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from disk.errors import ConfigError
 from disk.networks import MLP, LayerNormMLP, Packed
+
+THIN = 64
+"""Products with fewer rows, columns or terms than this stay in float32: rounding them would save little."""
+Products = Callable[..., None]
+
+
+def products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False) -> None:
+    """Write each left · right into `out`, or add it to what is there."""
+    for a, b, c in zip(left, right, out, strict=True):  # faster than one batched product of two
+        if add:
+            c.addmm_(a, b)
+        else:
+            torch.mm(a, b, out=c)
+
+
+def products_in_bf16(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False) -> None:
+    """Do the same with factors and results rounded to bfloat16. The sums inside a product are in float32."""
+    for a, b, c in zip(left, right, out, strict=True):
+        if min(*a.shape, b.shape[1]) < THIN:
+            products([a], [b], [c], add)
+            continue
+        product = torch.mm(a.bfloat16(), b.bfloat16())
+        if add:
+            c.add_(product)
+        else:
+            c.copy_(product)
+
+
+def products_for(precision: str | None, device: torch.device) -> Products:
+    """Return the products of a `sac.precision`. Refuse one that the processor would only emulate."""
+    if precision is None:
+        return products
+    if device.type == "cpu" and not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        raise ConfigError(
+            f"sac.precision: {precision}: this processor has neither AVX512-BF16 nor AMX: expected null, or a GPU"
+        )
+    return products_in_bf16
 
 
 class Tape:
@@ -19,8 +57,8 @@ class Tape:
     Networks of the same shape (a critic and its target) may share one, each until the next `forward`.
     """
 
-    def __init__(self, mlp: MLP, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, mlp: MLP, batch: int, multiply: Products = products) -> None:
+        self.batch, self._multiply = batch, multiply
         first, last = mlp.layers[0][0], mlp.layers[-1][0]
         widths = [weight.shape[1] for weight, _ in mlp.layers]
         self._copies = len(first)
@@ -37,10 +75,10 @@ class Tape:
             place.copy_(part)
         x = self._input.and_one * self._copies
         for i, hidden in enumerate(self._hidden):
-            products(x, network.layers[i], hidden.values)
+            self._multiply(x, network.layers[i], hidden.values)
             self._activate(network, i)
             x = hidden.and_one
-        products(x, network.layers[-1], self._outputs)
+        self._multiply(x, network.layers[-1], self._outputs)
         return self._output
 
     def _activate(self, network: Packed, i: int) -> None:
@@ -59,10 +97,10 @@ class Tape:
         for i in reversed(range(len(network.layers))):
             if gradients is not None:
                 x = self._hidden[i - 1].transposed if i else self._input.transposed * self._copies
-                products(x, delta, gradients.layers[i])
+                self._multiply(x, delta, gradients.layers[i])
             if i:
                 before = self._deltas[i - 1]
-                products(delta, network.transposed[i], before.values)
+                self._multiply(delta, network.transposed[i], before.values)
                 self._activate_backward(network, i - 1, gradients)
                 delta = before.values
         return delta
@@ -75,8 +113,8 @@ class Tape:
 class LayerNormTape(Tape):
     """A tape for networks that normalise each row of a hidden layer before its ReLU."""
 
-    def __init__(self, mlp: LayerNormMLP, batch: int) -> None:
-        super().__init__(mlp, batch)
+    def __init__(self, mlp: LayerNormMLP, batch: int, multiply: Products = products) -> None:
+        super().__init__(mlp, batch, multiply)
         self._widths, self._epsilon = mlp.widths, mlp.EPSILON
         self._products = [mlp.scales.new_empty(self._copies, batch, width) for width in self._widths]
         self._rows: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -119,11 +157,6 @@ class _Rows:
 def padded(width: int) -> int:
     """Numbers in a row of this width and a 1, so that every row begins at a multiple of 64 bytes."""
     return -(-(width + 1) // 16) * 16
-
-
-def products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor]) -> None:
-    for a, b, c in zip(left, right, out, strict=True):  # faster than one batched product of two
-        torch.mm(a, b, out=c)
 
 
 relu_backward = torch.ops.aten.threshold_backward.grad_input  # gradient where ReLU let through, else 0

@@ -265,12 +265,13 @@ def test_a_network_by_itself_computes_what_torch_modules_compute_in_evaluation_m
 
 @pytest.mark.parametrize("kind", BATCH_NORMS)
 def test_the_actor_asks_without_moving_the_statistics(kind: str):
+    noise = torch.zeros(BATCH, ACTIONS)
     sac = make(critic=kind)
     sac.update(*random_batch(0))
     before = copy.deepcopy(sac.critic.state_dict())
-    sac._update_actor_and_temperature(random_batch(1)[0])
+    sac._update_actor_and_temperature(random_batch(1)[0], noise)
     assert all(torch.equal(value, before[name]) for name, value in sac.critic.state_dict().items())
-    sac._update_critic(*random_batch(1))
+    sac._update_critic(*random_batch(1), noise)
     assert not torch.equal(sac.critic.state_dict()["mean0"], before["mean0"])
 
 
