@@ -36,7 +36,7 @@ class Evolving(
         self.model: mujoco.MjModel = env.unwrapped.model  # type: ignore[attr-defined]
         self.data: mujoco.MjData = env.unwrapped.data  # type: ignore[attr-defined]
         self._changes = [
-            (change, _ids(self.model, change, f"evolution.changes.{index}"))
+            (_dated(change, evolution.seed, index), _ids(self.model, change, f"evolution.changes.{index}"))
             for index, change in enumerate(evolution.changes)
         ]
         self._removals = [
@@ -112,6 +112,13 @@ class Evolving(
                 names = ", ".join(self.model.body(body).name for body in sorted(twice))
                 raise ConfigError(f"evolution.changes.{index}.names: removed twice: {names}")
             seen |= removal.keys()
+
+
+def _dated(change: Change, seed: int | None, index: int) -> Change:
+    """Return a change with its step drawn, if it has a range to draw it from."""
+    if change.within is None or seed is None:
+        return change
+    return change.model_copy(update={"steps": [int(np.random.default_rng([seed, index]).integers(*change.within))]})
 
 
 def _factor(change: Change, step: int) -> float:

@@ -811,6 +811,10 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "fewer factors than steps": ([actuator(steps=[5, 9])], {}, ["as many factors as steps"]),
     "more factors than steps": ([actuator(factors=[0.0, 1.0])], {}, ["as many factors as steps"]),
     "no steps at all": ([actuator(steps=[], factors=[])], {}, ["as many factors as steps"]),
+    "a surprise without a seed": ([actuator(steps=[], within=[2, 5])], {}, ["seed: null: changes.0.within"]),
+    "a surprise with a step": ([actuator(within=[2, 5])], {}, ["within: [2, 5]", "no steps"]),
+    "a surprise in no time": ([actuator(steps=[], within=[5, 5])], {}, ["within: [5, 5]", "ascending"]),
+    "a surprise that never comes": ([actuator(steps=[], within=[5, 10**9])], {}, ["1000000000 is beyond the total"]),
     "a negative factor": ([actuator(factors=[-0.5])], {}, ["factors.0", "-0.5", "greater than or equal to 0"]),
     "an infinite factor": ([actuator(factors=[float("inf")])], {}, ["factors.0", "finite"]),
     "a factor that is no number": ([actuator(factors=[float("nan")])], {}, ["factors.0"]),
@@ -826,7 +830,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "removal with factors": (
         [{"what": "remove", "names": ["block01"], "steps": [5], "factors": [0.0]}],
         RING,
-        ["neither factors nor ramp"],
+        ["no factors, ramp or within"],
     ),
     "removal without a time": ([{"what": "remove", "names": ["block01"]}], RING, ["either steps or together"]),
     "removal with two times": (
