@@ -814,7 +814,6 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "a surprise without a seed": ([actuator(steps=[], within=[2, 5])], {}, ["seed: null: changes.0.within"]),
     "a surprise with a step": ([actuator(within=[2, 5])], {}, ["within: [2, 5]", "no steps"]),
     "a surprise in no time": ([actuator(steps=[], within=[5, 5])], {}, ["within: [5, 5]", "ascending"]),
-    "a surprise that never comes": ([actuator(steps=[], within=[5, 10**9])], {}, ["1000000000 is beyond the total"]),
     "a negative factor": ([actuator(factors=[-0.5])], {}, ["factors.0", "-0.5", "greater than or equal to 0"]),
     "an infinite factor": ([actuator(factors=[float("inf")])], {}, ["factors.0", "finite"]),
     "a factor that is no number": ([actuator(factors=[float("nan")])], {}, ["factors.0"]),
@@ -928,3 +927,20 @@ def test_conditions_of_a_world_that_stands_still_are_refused_with_the_reason(
 def test_an_unknown_condition_is_refused_and_the_known_are_named():
     with pytest.raises(ConfigError, match=r"leg5.*leg1, leg2, leg3, leg4"):
         CONFIG.evaluation_job("ant_broken", "leg5")
+
+
+def test_a_surprise_comes_at_the_step_that_the_worlds_own_seed_draws():
+    changes = [actuator(steps=[], within=[20, 90])]
+    steps = []
+    for seed in (1, 1, 2):
+        env: Any = build({"evolution": {"total": 100, "seed": seed, "changes": changes}}).env
+        [step] = [step for step in range(100) if env.signature(step) != env.signature(step - 1)]
+        env.at(step - 1)
+        assert env.control_scale.tolist() == [1.0] * 8
+        env.at(step)
+        assert env.control_scale.tolist().count(0.0) == 1
+        steps.append(step)
+    assert 20 <= min(steps) < max(steps) < 90
+    assert steps[0] == steps[1] != steps[2]
+    with pytest.raises(ConfigError, match="101 is beyond the total of 100"):
+        build({"evolution": {"total": 100, "seed": 1, "changes": [actuator(steps=[], within=[20, 101])]}})
