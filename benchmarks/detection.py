@@ -9,7 +9,7 @@ is no chain of a point world, its part is left out.
 - false alarms: in a world that stands still, over 200 trainings; each draws its references and probes from the same 500
   episodes of a skill, in an order of its own
 - delays: steps from a change to its alarm, at several shares of probe steps
-- power: friction of all geoms times a factor, HalfCheetah: share of alarms within 30 probes, and probes to the alarm
+- power: friction of all geoms times a factor, HalfCheetah: share of alarms within 100 probes, and probes to the alarm
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def delays(name: str, skills: Skills, world: World, ready: list[int], repeats: i
     return rows
 
 
-def power(skills: Skills, world: World, probes: int = 30, references: int = 50) -> list[Said]:
+def power(skills: Skills, world: World, probes: int = 100, references: int = 50) -> list[Said]:
     """Alarms after friction changes by a factor."""
     changes = [Change(what="friction", names="*", steps=list(range(1, len(FACTORS) + 1)), factors=list(FACTORS))]
     changed = world.model_copy(update={"evolution": Evolution(total=len(FACTORS), changes=changes)})
@@ -176,6 +176,7 @@ def main() -> None:
             ready = [row.start_of(skill + 1) for skill in range(len(skills))]
             rows += delays(name, skills, row.world(), ready, REPEATS, 40)
     found["delays"] = rows
+    save(asked.out, found)  # the rest takes long
     run = asked.results / "point_broken/disk/seed0"
     if "false" in asked.parts and (run / "skills.safetensors").exists():
         found["false_alarms"] = false_alarms(load_skills(run), config.environment("point").world(), 4_000)
