@@ -9,7 +9,7 @@ is no chain of a point world, its part is left out.
 - false alarms: in a world that stands still, over 200 trainings; each draws its references and probes from the same 500
   episodes of a skill, in an order of its own
 - delays: steps from a change to its alarm, at several shares of probe steps
-- power: friction of all geoms times a factor, HalfCheetah: share of alarms within 30 probes, and probes to the alarm
+- power: friction of all geoms times a factor, HalfCheetah: share of alarms within 100 probes, and probes to the alarm
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from disk.config import Change, Evolution, World, load
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.rollout import rollout
-from disk.learning.awareness import due
+from disk.learning.awareness import ROUTINE, due
 from disk.learning.detection import Detector, features
 from disk.seeds import EpisodeSeeds
 from disk.skills import Skills
@@ -65,10 +65,10 @@ class Pool:
         return self._all[key][drawn]
 
 
-def watch(pool: Pool, ready: list[int], first: int, last: int, share: float, references: int) -> list[tuple[int, int]]:
-    """Return (step, since) of the alarms between two steps. Skill k is frozen from step `ready[k]` on."""
-    horizon = pool.world.horizon
-    detector, spent, alarms = Detector(RATE, first), round(share * first), []
+def watch(pool: Pool, ready: list[int], first: int, last: int, share: float, references: int) -> tuple[list[int], int]:
+    """Return the steps of alarms between two steps, and the number of probes. Skill k is frozen from `ready[k]` on."""
+    horizon, probes = pool.world.horizon, 0
+    detector, spent, alarms = Detector(RATE, first), round(ROUTINE * share * first), []
     for now in range(first, last + 1, horizon):
         for skill, step in enumerate(ready):
             if step <= now and skill not in detector.references:
@@ -77,27 +77,27 @@ def watch(pool: Pool, ready: list[int], first: int, last: int, share: float, ref
             probed = detector.next()
             new = pool.draw(probed, now, 1)[0]
             detector.see(now, probed, new)
+            probes += 1
             spent += round(new[-1] * horizon)
             change = detector.change()
             if change:
-                alarms.append((now, change.since))
+                alarms.append(now)
                 known = detector.references
                 detector = Detector(RATE, now)
                 detector.references = {skill: pool.draw(skill, now, references) for skill in known}
-    return alarms
+    return alarms, probes
 
 
 def false_alarms(skills: Skills, world: World, steps: int) -> Said:
     """Count the alarms and probes of trainings in a world that stands still."""
     ready, rows, pool = [steps * (skill + 1) for skill in range(len(skills))], [], Pool(skills, world, 500)
     for share in SHARES:
-        alarms = runs = 0
+        alarms = runs = probes = 0
         for _ in range(TRAININGS):
             pool.again()
-            found = watch(pool, ready, steps, steps * len(skills), share, 40)
-            alarms, runs = alarms + len(found), runs + bool(found)
-        probes = TRAININGS * 0.5 * share * steps * (len(skills) - 1) / world.horizon  # without suspicion
-        row = {"share": share, "trainings": TRAININGS, "probes": round(probes), "alarms": alarms, "runs": runs}
+            found, taken = watch(pool, ready, steps, steps * len(skills), share, 40)
+            alarms, runs, probes = alarms + len(found), runs + bool(found), probes + taken
+        row = {"share": share, "trainings": TRAININGS, "probes": probes, "alarms": alarms, "runs": runs}
         rows.append({**row, "stated": round(RATE * probes, 2)})
         print("false alarms", rows[-1], flush=True)
     return {"rate": RATE, "rows": rows}
@@ -117,18 +117,18 @@ def delays(name: str, skills: Skills, world: World, ready: list[int], repeats: i
             found = []
             for _ in range(repeats):
                 pool.again()
-                found.append(watch(pool, ready, before, following, share, references))
-            late = [next((now - change for now, _ in each if now >= change), None) for each in found]
+                found.append(watch(pool, ready, before, following, share, references)[0])
+            late = [next((now - change for now in each if now >= change), None) for each in found]
             noticed = [each for each in late if each is not None]
             row: Said = {"world": name, "share": share, "change": change, "until": following, "repeats": repeats}
             row |= {"frozen": sum(step <= change for step in ready), "noticed": len(noticed)}
-            row |= {"early": sum(now < change for each in found for now, _ in each)}
+            row |= {"early": sum(now < change for each in found for now in each)}
             rows.append({**row, "delay": median(noticed) if noticed else None, "worst": max(noticed, default=None)})
             print("delay", rows[-1], flush=True)
     return rows
 
 
-def power(skills: Skills, world: World, probes: int = 30, references: int = 50) -> list[Said]:
+def power(skills: Skills, world: World, probes: int = 100, references: int = 50) -> list[Said]:
     """Alarms after friction changes by a factor."""
     changes = [Change(what="friction", names="*", steps=list(range(1, len(FACTORS) + 1)), factors=list(FACTORS))]
     changed = world.model_copy(update={"evolution": Evolution(total=len(FACTORS), changes=changes)})
@@ -176,6 +176,7 @@ def main() -> None:
             ready = [row.start_of(skill + 1) for skill in range(len(skills))]
             rows += delays(name, skills, row.world(), ready, REPEATS, 40)
     found["delays"] = rows
+    save(asked.out, found)  # the rest takes long
     run = asked.results / "point_broken/disk/seed0"
     if "false" in asked.parts and (run / "skills.safetensors").exists():
         found["false_alarms"] = false_alarms(load_skills(run), config.environment("point").world(), 4_000)

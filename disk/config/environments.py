@@ -59,6 +59,9 @@ class Change(Model):
     """The factor from each of these steps on; before the first it is 1."""
     ramp: bool = False
     """Go from factor to factor in straight lines instead of at once."""
+    within: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)] | None = None
+    """In place of steps, for one factor: the evolution's seed draws the step, the first of these or later, before the
+    second."""
     together: PositiveInt | None = None
     """For `remove`, instead of steps: this many bodies at a time, in order, evenly over the total."""
 
@@ -69,10 +72,13 @@ class Change(Model):
         if any(later <= before for before, later in pairwise(self.steps)) and self.what != "remove":
             raise ValueError(f"steps must be ascending, not {self.steps}")
         if self.what == "remove":
-            if self.factors or self.ramp or bool(self.steps) == bool(self.together):
-                raise ValueError("remove takes either steps or together, and neither factors nor ramp")
+            if self.within or self.factors or self.ramp or bool(self.steps) == bool(self.together):
+                raise ValueError("remove takes either steps or together, and no factors, ramp or within")
             if isinstance(self.names, list) and len(set(self.names)) != len(self.names):
                 raise ValueError(f"remove names a body twice: {self.names}")
+        elif self.within is not None:
+            if self.steps or self.ramp or len(self.factors) != 1 or self.within[0] >= self.within[1]:
+                raise ValueError(f"within: {self.within}: expected ascending steps, one factor, no steps and no ramp")
         elif self.together or not self.steps or len(self.steps) != len(self.factors):
             raise ValueError(f"{self.what} needs as many factors as steps, and no together")
         return self
@@ -84,12 +90,16 @@ class Evolution(Model):
     total: PositiveInt
     """Steps over which it evolves: a number of its own, so that adding a skill moves no change."""
     changes: Annotated[list[Change], Field(min_length=1)]
+    seed: NonNegativeInt | None = None
+    """Draws the steps of changes with `within`. It is the world's own, apart from the seeds of runs."""
 
     @model_validator(mode="after")
     def _within_the_total(self) -> Evolution:
         removed: set[str] = set()
         for index, change in enumerate(self.changes):
-            beyond = [step for step in change.steps if step > self.total]
+            if change.within and self.seed is None:
+                raise ValueError(f"seed: null: changes.{index}.within needs a seed to draw its step")
+            beyond = [step for step in (*change.steps, *(change.within or ())) if step > self.total]
             if beyond:
                 raise ValueError(f"changes.{index}.steps: {beyond[0]} is beyond the total of {self.total}")
             if change.what == "remove":

@@ -128,10 +128,8 @@ class Method(Model):
             raise ValueError("a chain has the environment's skills and replay: leave out skills and replay_capacity")
         if not self.incremental and (self.fork or self.warm or self.adaptive or self.budget or self.aware):
             raise ValueError("fork, warm, adaptive, budget and aware are for chains: they need schedule incremental")
-        if self.aware and (self.fork or self.adaptive or self.budget or self.replay_keep < 1.0):
-            raise ValueError(
-                "aware keeps its own schedule and replay: leave out fork, adaptive, budget and replay_keep"
-            )
+        if self.aware and (self.fork or self.adaptive or self.budget):
+            raise ValueError("aware keeps a schedule of its own: leave out fork, adaptive and budget")
         if self.adaptive and self.budget:
             raise ValueError("adaptive and budget both say when a skill ends: give one of them")
         chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]

@@ -36,7 +36,7 @@ class Evolving(
         self.model: mujoco.MjModel = env.unwrapped.model  # type: ignore[attr-defined]
         self.data: mujoco.MjData = env.unwrapped.data  # type: ignore[attr-defined]
         self._changes = [
-            (change, _ids(self.model, change, f"evolution.changes.{index}"))
+            (_dated(change, evolution.seed, index), _ids(self.model, change, f"evolution.changes.{index}"))
             for index, change in enumerate(evolution.changes)
         ]
         self._removals = [
@@ -155,6 +155,13 @@ def _contact_friction(model: mujoco.MjModel, friction: np.ndarray) -> np.ndarray
 
     dimensions = of_pair(model.geom_condim[:, None])  # 1: none, 3: sliding, 4: and torsional, 6: and rolling
     return np.asarray(np.where(dimensions > np.array([1, 3, 4]), of_pair(friction), 0.0))
+
+
+def _dated(change: Change, seed: int | None, index: int) -> Change:
+    """Return a change with its step drawn, if it has a range to draw it from."""
+    if change.within is None or seed is None:
+        return change
+    return change.model_copy(update={"steps": [int(np.random.default_rng([seed, index]).integers(*change.within))]})
 
 
 def _factor(change: Change, step: int) -> float:

@@ -107,7 +107,7 @@ class Watch:
     def _gather(self, skills: int, step: int) -> int:
         """Gather the first skills' states, and references for later probes, in the world of a global step."""
         assert self.skills is not None
-        seeds = [EpisodeSeeds("visits", self.job.seed, step, skill) for skill in range(skills)]
+        seeds = [EpisodeSeeds("probe", self.job.seed, step, skill) for skill in range(skills)]
         count, world = self.job.objective.past_states, self.job.world
         found = episodes(self.skills.pick(range(skills)), world, count, seeds, step)
         for skill, paths in enumerate(found):

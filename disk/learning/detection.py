@@ -1,7 +1,7 @@
 """Detect a change of the world by what frozen skills do in it: a sequential test without assumptions on distributions.
 
 A skill that does not learn, in a world that does not change, has episodes that are independent and alike. So the rank
-of a new episode among all earlier ones, by how unusual it is, is uniform: a conformal p-value p. Three bets against
+of a new episode among all earlier ones, by how unusual it is, is uniform: a conformal p-value p. Four bets against
 that are factors e(p) with mean at most 1. Their Shiryaev-Roberts sums S ← (S + 1)·e have mean t after t probes of an
 unchanged world. By Doob's inequality, P(S reaches A within t probes) ≤ t/A, and false alarms are A or more probes apart
 on average (Shin, Ramdas and Rinaldo, "E-detectors", 2022). A is 1 / `rate`.
@@ -16,8 +16,11 @@ from scipy.spatial.distance import cdist
 
 from disk.evaluation.rollout import Trajectory
 
-STAKE, LOW = 0.75, 0.1
-"""The share that two of the bets risk, and the p-value below which the second one wins."""
+BETS = 4
+FIRST_STAKE, STAKE, LOW = 0.75, 0.5, np.array([0.1, 0.3])
+"""Shares that bets risk: on the most unusual episode of all, and on p-values of at most LOW."""
+SENSORS = 3
+"""Skills that are probed in any case; beyond them, the steadier half."""
 SUSPICIOUS = 4.0
 """Gain of a bet since its last loss that calls for further probes at once."""
 
@@ -41,9 +44,9 @@ def p_value(earlier: np.ndarray, new: np.ndarray) -> float:
 
 
 def bets(p: float, episodes: int) -> np.ndarray:
-    """Return the factors (3,) of the bets on: the most unusual of all `episodes`; a p-value below LOW; small ones."""
-    first, low = p * episodes < 1.5, p <= LOW
-    return np.array([1.0 - STAKE + STAKE * first * episodes, 1.0 - STAKE + STAKE * low / LOW, 0.5 / np.sqrt(p)])
+    """Return the factors (BETS,) of bets on: the most unusual of all `episodes`; p-values up to LOW; small ones."""
+    first = 1.0 - FIRST_STAKE + FIRST_STAKE * episodes * (p * episodes < 1.5)
+    return np.array([first, *(1.0 - STAKE + STAKE * (p <= LOW) / LOW), 0.5 / np.sqrt(p)])
 
 
 class Change(NamedTuple):
@@ -67,8 +70,8 @@ class Detector:
         self.last: dict[int, float] = {}
         """Each probed skill's last p-value."""
         self._newest: int | None = None
-        self._sums, self._gains = np.zeros(3), np.zeros(3)
-        self._agreed, self._previous = np.full(3, since), since
+        self._sums, self._gains = np.zeros(BETS), np.zeros(BETS)
+        self._agreed, self._previous = np.full(BETS, since), since
         self._shifts: list[tuple[int, float]] = []
 
     @property
@@ -80,8 +83,17 @@ class Detector:
         return bool(self._gains.max() >= SUSPICIOUS)
 
     def next(self) -> int:
-        """Return the skill to probe: the one probed least; under suspicion, the one with the lowest p-value so far."""
-        order = list(self.references)
+        """Return the skill to probe: sensors take turns; under suspicion, the one with the lowest p-value so far.
+
+        Sensors are the skills that go farthest for how much their episodes differ. The choice sees no new episode, so
+        it does not change how often false alarms come.
+        """
+        steady = {}
+        for skill, known in self.references.items():
+            moved = known[:, :-2]
+            steady[skill] = np.linalg.norm(moved.mean(axis=0)) / (np.linalg.norm(moved.std(axis=0)) + 1e-9)
+        best = sorted(steady, key=lambda skill: -steady[skill])[: max(SENSORS, -(-len(steady) // 2))]
+        order = [skill for skill in self.references if skill in best]
         if len(order) > 1 and self._newest in order:
             place = order.index(self._newest)
             order = order[place + 1 :] + order[:place]

@@ -90,7 +90,9 @@ class Parts:
             return
         assert isinstance(self.objective, IncrementalObjective)
         self.objective.past = torch.from_numpy(np.concatenate(watch.past)).to(self.latents.device)
-        before = self.inherited[0] + (watch.since or 0) - self.start
+        since, inherited = watch.since or 0, self.inherited[0]
+        # Inherited rows are all transitions before the start, or an even sample of them.
+        before = inherited + since - self.start if since >= self.start else round(inherited * since / self.start)
         replay.forget(before, watch.settings.old, self.sac.batch_size)
         self.collected, watch.fresh = watch.collected, False
 

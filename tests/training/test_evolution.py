@@ -812,6 +812,9 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "fewer factors than steps": ([actuator(steps=[5, 9])], {}, ["as many factors as steps"]),
     "more factors than steps": ([actuator(factors=[0.0, 1.0])], {}, ["as many factors as steps"]),
     "no steps at all": ([actuator(steps=[], factors=[])], {}, ["as many factors as steps"]),
+    "a surprise without a seed": ([actuator(steps=[], within=[2, 5])], {}, ["seed: null: changes.0.within"]),
+    "a surprise with a step": ([actuator(within=[2, 5])], {}, ["within: [2, 5]", "no steps"]),
+    "a surprise in no time": ([actuator(steps=[], within=[5, 5])], {}, ["within: [5, 5]", "ascending"]),
     "a negative factor": ([actuator(factors=[-0.5])], {}, ["factors.0", "-0.5", "greater than or equal to 0"]),
     "an infinite factor": ([actuator(factors=[float("inf")])], {}, ["factors.0", "finite"]),
     "a factor that is no number": ([actuator(factors=[float("nan")])], {}, ["factors.0"]),
@@ -827,7 +830,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "removal with factors": (
         [{"what": "remove", "names": ["block01"], "steps": [5], "factors": [0.0]}],
         RING,
-        ["neither factors nor ramp"],
+        ["no factors, ramp or within"],
     ),
     "removal without a time": ([{"what": "remove", "names": ["block01"]}], RING, ["either steps or together"]),
     "removal with two times": (
@@ -959,3 +962,20 @@ def test_a_change_of_friction_that_no_contact_notices_is_refused() -> None:
         assert contact_friction(env, len(factors)) == pytest.approx(factors[-1] * plain)
     apart = make(cheetah(friction(["floor"], 0.2), friction("[!f]*", 0.2), friction("f[!l]*", 0.2)))
     assert contact_friction(apart, 1) == pytest.approx(0.2 * plain), "each change counts, since all are needed"
+
+
+def test_a_surprise_comes_at_the_step_that_the_worlds_own_seed_draws():
+    changes = [actuator(steps=[], within=[20, 90])]
+    steps = []
+    for seed in (1, 1, 2):
+        env: Any = build({"evolution": {"total": 100, "seed": seed, "changes": changes}}).env
+        [step] = [step for step in range(100) if env.signature(step) != env.signature(step - 1)]
+        env.at(step - 1)
+        assert env.control_scale.tolist() == [1.0] * 8
+        env.at(step)
+        assert env.control_scale.tolist().count(0.0) == 1
+        steps.append(step)
+    assert 20 <= min(steps) < max(steps) < 90
+    assert steps[0] == steps[1] != steps[2]
+    with pytest.raises(ConfigError, match="101 is beyond the total of 100"):
+        build({"evolution": {"total": 100, "seed": 1, "changes": [actuator(steps=[], within=[20, 101])]}})

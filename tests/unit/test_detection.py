@@ -28,6 +28,7 @@ def test_no_bet_gains_on_uniform_ranks(episodes: int) -> None:
     factors = np.array([bets(rank / episodes, episodes) for rank in range(1, episodes + 1)])
     assert (factors.mean(axis=0) <= 1.0 + 1e-12).all()
     assert factors[0, 0] == 0.25 + 0.75 * episodes
+    assert factors[0, 1:3] == pytest.approx([0.5 + 0.5 / 0.1 * (episodes >= 10), 0.5 + 0.5 / 0.3])
 
 
 @pytest.mark.parametrize("draw", ["normal", "heavy", "mixed"])
@@ -81,3 +82,14 @@ def test_suspicion_turns_to_the_least_usual_skill() -> None:
     detector.see(4, 2, np.full(2, 50.0))
     assert detector.suspicious
     assert detector.next() == 0  # its last p-value was the lowest
+
+
+def test_steady_movers_are_the_sensors() -> None:
+    random, detector = np.random.default_rng(0), Detector(1e-3, 0)
+    ways = [0.0, 5.0, 0.1, 9.0, 0.0, 7.0]
+    detector.references = {k: random.normal((way, 0.0, 0.0, 0.0), 0.5, (30, 4)) for k, way in enumerate(ways)}
+    order = []
+    for step in range(6):
+        order.append(detector.next())
+        detector.see(step, order[-1], np.array([ways[order[-1]], 0.0, 0.0, 0.0]))
+    assert order == [1, 3, 5, 1, 3, 5]
