@@ -33,7 +33,7 @@ from disk.storage.checkpoint import verify
 from disk.storage.files import checksum, load_rows, load_stats, load_tensors
 from disk.storage.layout import CURVE, HAUSDORFF, METRICS, SKILLS, STATS, SUMMARY, Run
 from disk.storage.lock import holder
-from disk.storage.manifest import CHECKED, RESTORE, same_checksum, same_inputs
+from disk.storage.manifest import CHECKED, RESTORE, same_checksum, same_inputs, undeclared
 from disk.storage.provenance import code_hash
 
 PACKAGES = ("torch", "mujoco", "gymnasium", "numpy", "snakemake", "mlflow", "pydantic", "safetensors")
@@ -238,8 +238,8 @@ def _audit_training(found: Audit, folder: Path, names: Sequence[str], earlier: d
     stats = load_stats(file)
     sums = stats.get("checksums", {})
     for name in sums:
-        if (snapshot := "/" in name) or name not in lacking:  # Snakemake does not know of snapshots
-            found.check(file if snapshot else folder / name, same_checksum, folder, name, stats)
+        if undeclared(name) or name not in lacking:
+            found.check(file if undeclared(name) else folder / name, same_checksum, folder, name, stats)
     if CURVE not in lacking:
         found.check(folder / CURVE, load_rows, folder / CURVE)
     found.check(file, same_inputs, folder, stats, earlier)

@@ -101,16 +101,20 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
+def undeclared(name: str) -> bool:
+    """Return True for files that the workflow does not know of, snapshots and φ: stats.json comes with them."""
+    return "/" in name or name == PROJECTION
+
+
 def same_checksum(folder: Path, name: str, stats: dict[str, Any]) -> None:
     """Refuse a file that does not match its checksum in stats.json."""
     path = inside(folder, name)
     found, expected = checksum(path), stats.get("checksums", {}).get(name)
     if found != expected:
-        # The workflow does not know of snapshots: they come with the training whose stats.json lists them.
-        snapshot = f"Restore it, or delete {folder / STATS} and run the same command again"
+        whole = f"Restore it, or delete {folder / STATS} and run the same command again"
         raise ArtefactError(
             f"{path}: is damaged, or not of this skill: its checksum is {found}, stats.json has {expected}. "
-            f"{snapshot if '/' in name else RESTORE}"
+            f"{whole if undeclared(name) else RESTORE}"
         )
 
 

@@ -14,12 +14,14 @@ import torch
 from conftest import CPU, HOOKED, fingerprint, raw_config, tiny_config
 
 from disk import config as configuration
+from disk import projection
 from disk.config import Adaptive, Config
 from disk.errors import ConfigError, Interrupted
 from disk.learning.build import skill_parts
 from disk.learning.convergence import TERMS, Settling
 from disk.learning.run import learn_skill, train_run
 from disk.skills import load
+from disk.storage.files import checksum
 
 FORKS = {"methods": {name: {"fork": {"after": 2}} for name in ("disk_fork_reuse", "disk_fork_fresh")}}
 
@@ -194,3 +196,28 @@ def test_an_interrupted_adaptive_skill_ends_at_the_same_step_with_the_same_bytes
     learn_skill(job, [], tmp_path / "broken", config.runtime)
     assert fingerprint(tmp_path / "broken") == fingerprint(tmp_path / "straight")
     assert stats(tmp_path / "broken")["steps"] == stats(tmp_path / "straight")["steps"] == 250
+
+
+# ---------------------------------------------------------------- a learned σ
+
+
+def test_in_a_changing_world_a_learned_projection_looks_at_old_skills_anew_and_lies_beside_its_own(tmp_path: Path):
+    world = {"skills": 2, "steps": 100, "horizon": 25, "sac": {"hidden": [16], "batch_size": 32, "seed_steps": 50}}
+    changes = {"environments": {"point_blocks": {**world, "sigma": "learned"}}, "projection": {"updates": 20}}
+    config = tiny_config(changes)
+    train_run(config, tmp_path, "point_blocks", "disk", 0, None, lambda out: nullcontext())
+    first, second = (tmp_path / f"point_blocks/disk/seed0/skill{skill:02d}" for skill in range(2))
+    assert np.load(first / "visits.npy").shape == (200, 2 * (2 + 2))  # velocity and position, before and after a step
+    parts = skill_parts(config.skill_job("point_blocks", "disk", 0, 1), [first], CPU)
+    assert parts.objective.past.shape == (200, 8)
+    assert parts.collected == 200
+    about = stats(second)
+    projected, meta = projection.load(second / "projection.safetensors")
+    assert meta == {"env": "point_blocks", "skill": 1, "projection": projected.shape}
+    assert about["checksums"]["projection.safetensors"] == checksum(second / "projection.safetensors")
+    assert 0.0 < about["projection_seconds"] < about["seconds"]
+    (second / "projection.safetensors").unlink()  # an unfinished skill is trained again, to the same bytes
+    before = fingerprint(second)
+    learn_skill(config.skill_job("point_blocks", "disk", 0, 1), [first], second, config.runtime)
+    assert checksum(second / "projection.safetensors") == about["checksums"]["projection.safetensors"]
+    assert fingerprint(second) == before

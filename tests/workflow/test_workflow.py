@@ -248,7 +248,8 @@ def test_adding_a_skill_trains_exactly_that_skill(project: Project) -> None:
     assert len(after) > len(before)
 
 
-def test_a_chain_with_a_learned_projection_grows_by_exactly_a_skill_and_draws_it(project: Project) -> None:
+def test_a_chain_with_a_learned_projection_grows_by_exactly_a_skill_and_draws_it(tmp_path: Path) -> None:
+    project = Project(tmp_path / "new")
     run, point = "results/point/disk_learned/seed0", {"skills": 2, "steps": 100, "snapshots": []}
     runs, short = [{"envs": ["point"], "methods": ["disk_learned"]}], {"updates": 20}
     project.configure(runs=runs, environments={"point": point}, projection=short)
