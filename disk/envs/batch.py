@@ -78,7 +78,7 @@ class Batch:
 
     def __init__(self, env: Projected) -> None:
         self.env, self.world, self._robot = env, env.world, env.unwrapped
-        sources = {each.source for each in (env.world.position, env.world.sigma) if each != "velocity"}
+        sources = {getattr(each, "source", each) for each in (env.world.position, env.world.sigma)}
         # After a step, positions of bodies lag a substep behind qpos: compute them again where they are read.
         self._stage = mujoco.mjtStage.mjSTAGE_POS if "com" in sources else mujoco.mjtStage.mjSTAGE_NONE
 
@@ -188,7 +188,8 @@ def batchable(env: Projected) -> bool:
         inner = inner.env
     sources = {getattr(each, "source", each) for each in (env.world.position, env.world.sigma)}
     forces = getattr(inner, "_include_cfrc_ext_in_observation", False)  # the constraint solver's, not qpos'
-    known = type(inner) in ROBOTS and wrappers <= {Projected, Evolving, TimeLimit, OrderEnforcing}
+    chance = len(getattr(inner, "walks", ())) > 0  # the point robot's distractors have a state of their own
+    known = type(inner) in ROBOTS and not chance and wrappers <= {Projected, Evolving, TimeLimit, OrderEnforcing}
     return known and sources <= {"qpos", "com", "observation", "velocity"} and not forces
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -64,7 +65,7 @@ def rate(config: Sac, name: str, seconds: float) -> float:
     device = torch.device(name)
     learner, rows = _learner(config, device), torch.randn(config.batch_size, SIZES.width, device=device)
     batch, reward = Batch(rows, SIZES), torch.randn(config.batch_size, device=device)
-    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
 
     def run(updates: int) -> float:
         start = time.perf_counter()
