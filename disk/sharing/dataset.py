@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def parameters(env: Projected, steps: np.ndarray) -> dict[str, np.ndarray]:
     if not isinstance(evolving, Evolving) or evolution is None:
         return {}
     removable, model = sorted(evolving.removed(evolution.total)), evolving.model
-    read = {
+    read: dict[str, Callable[[int], Any]] = {
         "actuator": lambda step: evolving.control_scale,
         "remove": lambda step: np.isin(removable, evolving.removed(step)),
         "gravity": lambda step: model.opt.gravity[2:],
