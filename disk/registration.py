@@ -20,9 +20,12 @@ WORLDS = {
     "Hopper": ("hopper", 500),
     "Swimmer": ("swimmer", 500),
     "AntBroken": ("ant_broken", 200),
+    "AntSurprise": ("ant_surprise", 200),
     "AntBlocks": ("ant_blocks_even", 500),
     "AntBlocksFast": ("ant_blocks_fast", 500),
     "AntBlocksSlow": ("ant_blocks_slow", 500),
+    "HalfCheetahDrift": ("halfcheetah_drift", 500),
+    "PointDistracted": ("point_distracted", 100),
     "PointBroken": ("point_broken", 100),
     "PointBlocks": ("point_blocks", 100),
 }

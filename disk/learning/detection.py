@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from disk.evaluation.rollout import Trajectory
+from disk.lazy import need
 
 BETS = 4
 FIRST_STAKE, STAKE, LOW = 0.75, 0.5, np.array([0.1, 0.3])
@@ -36,6 +36,7 @@ def p_value(earlier: np.ndarray, new: np.ndarray) -> float:
 
     An episode's measure is its mean distance to all others, each feature divided by its deviation.
     """
+    cdist = need("scipy.spatial.distance").cdist  # other trainings do without scipy
     pooled = np.vstack((earlier, new))
     deviation = pooled.std(axis=0)
     scaled = pooled / np.where(deviation > 0.0, deviation, 1.0)
