@@ -68,9 +68,10 @@ ui: setup  ## the MLflow UI over this project's runs
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $(or $(PORT),5000) --workers 1 \
 	  --backend-store-uri sqlite:///$(CURDIR)/results/mlflow.db --artifacts-destination $(CURDIR)/results/mlartifacts
 
-bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs, rollouts; 25 minutes
+bench: setup  ## our learner beside others, the time to a skill, the loop by phase, the workflow's costs, rollouts; 40 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	python benchmarks/learner.py
+	python benchmarks/time_to_skill.py
 	python benchmarks/training.py
 	python benchmarks/workflow.py
 	python benchmarks/rollouts.py
