@@ -33,7 +33,7 @@ class Graphs:
             self._inputs = rows, torch.empty_like(reward), [torch.empty_like(noise[0]) for _ in range(2)]
             self._calls.clear()
             self._recorded.clear()
-            self._stream = torch.cuda.Stream(batch.rows.device)
+            self._stream = torch.cuda.Stream(batch.rows.device)  # type: ignore[no-untyped-call]
         inputs, rewards, noises = self._inputs
         inputs.rows.copy_(batch.rows)
         rewards.copy_(reward)
