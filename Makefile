@@ -90,9 +90,10 @@ report: setup  ## report.html of what there is of a preset: make report CONFIG=c
 ui: setup  ## the MLflow UI over this project's runs; it opens on DISk beside other methods
 	@python workflow/scripts/ui.py $(or $(PORT),5000)
 
-bench: setup  ## our learner beside others, the whole loop by phase, the workflow's own costs, rollouts; 25 minutes
+bench: setup  ## our learner beside others, the time to a skill, the loop by phase, the workflow's costs, rollouts; 40 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	python benchmarks/learner.py
+	python benchmarks/time_to_skill.py
 	python benchmarks/training.py
 	python benchmarks/workflow.py
 	python benchmarks/rollouts.py

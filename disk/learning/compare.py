@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import time
-from collections.abc import Callable
-from functools import partial
 
 import torch
 
@@ -65,13 +63,13 @@ def rate(config: Sac, name: str, seconds: float) -> float:
     device = torch.device(name)
     learner, rows = _learner(config, device), torch.randn(config.batch_size, SIZES.width, device=device)
     batch, reward = Batch(rows, SIZES), torch.randn(config.batch_size, device=device)
-    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
 
     def run(updates: int) -> float:
         start = time.perf_counter()
         for _ in range(updates):
             learner.update(batch, reward)
-        wait()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
     run(20)

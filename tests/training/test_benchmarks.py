@@ -20,6 +20,7 @@ BENCHMARKS = PROJECT / "benchmarks"
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(PROJECT / "tests" / "unit"))
 
 
 def run(script: str, out: Path, *arguments: str) -> Any:
@@ -90,6 +91,37 @@ def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
     for name in (*names, "checksums_of_19_skills", "loading_19_skills", "checkpoint"):
         assert found[name]["seconds"] > 0.0
     assert found["loading_19_skills"]["rows"] == 19_000
+
+
+@pytest.mark.slow
+def test_the_time_to_a_set_of_skills_is_measured_for_ours_and_for_a_peer(tmp_path: Path) -> None:
+    preset = tmp_path / "tiny.yaml"
+    sac = {"hidden": [16, 16], "batch_size": 32, "seed_steps": 50}
+    preset.write_text(json.dumps({"environments": {"point": {"skills": 3, "steps": 200, "sac": sac}}}))
+    words = ("--envs", "point", "--contenders", "disk,sb3", "--preset", str(preset))
+    for wanted, reached, looks in ((0.0, 1, 1), (1e9, 0, 8)):  # the second skill's first look; all looks at two skills
+        found = run("time_to_skill.py", tmp_path / "time.json", *words, "--hausdorff", str(wanted))
+        for row in found["environments"]["point"]["contenders"].values():
+            assert row["reached"] == reached
+            assert (row["median_minutes"] is not None) == bool(reached)
+            [only] = row["runs"]
+            assert len(only["looks"]) == looks
+            minutes = [look["cpu_minutes"] for look in only["looks"]]
+            assert minutes == sorted(minutes)
+            assert only["looks"][-1]["steps"] == (250 if reached else 600)
+
+
+def test_a_peers_policy_is_ours_after_it_was_exported() -> None:
+    from peers import Peer
+    from test_sac import make
+
+    ours = make(hidden=[8, 8])
+    peer = Peer("sb3", ours, 3, 2, seed=0)
+    peer.export()
+    obs = torch.randn(5, 3)
+    with torch.no_grad():
+        expected = peer.model.actor(obs, deterministic=True)
+    torch.testing.assert_close(ours.actor.mode(obs[None])[0], expected)
 
 
 def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the_papers_numbers(tmp_path: Path) -> None:
