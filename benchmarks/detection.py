@@ -26,7 +26,7 @@ from disk.config import Change, Evolution, World, load
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.rollout import rollout
-from disk.learning.awareness import ROUTINE, due
+from disk.learning.awareness import Allowance
 from disk.learning.detection import Detector, features
 from disk.seeds import EpisodeSeeds
 from disk.skills import Skills
@@ -68,17 +68,18 @@ class Pool:
 def watch(pool: Pool, ready: list[int], first: int, last: int, share: float, references: int) -> tuple[list[int], int]:
     """Return the steps of alarms between two steps, and the number of probes. Skill k is frozen from `ready[k]` on."""
     horizon, probes = pool.world.horizon, 0
-    detector, spent, alarms = Detector(RATE, first), round(ROUTINE * share * first), []
+    detector, alarms = Detector(RATE, first), []
+    allowance = Allowance(share, horizon, [round(0.5 * share * first), round(0.25 * share * first)])  # some was needed
     for now in range(first, last + 1, horizon):
         for skill, step in enumerate(ready):
             if step <= now and skill not in detector.references:
                 detector.references[skill] = pool.draw(skill, max(step, first) - (step > first), references)
-        while detector.references and due(now, spent + horizon, share, detector.suspicious):
+        while detector.references and allowance.allows(now, detector.suspicious):
             probed = detector.next()
             new = pool.draw(probed, now, 1)[0]
+            allowance.spent[detector.suspicious] += round(new[-1] * horizon)
             detector.see(now, probed, new)
             probes += 1
-            spent += round(new[-1] * horizon)
             change = detector.change()
             if change:
                 alarms.append(now)
