@@ -118,7 +118,8 @@ def _dated(change: Change, seed: int | None, index: int) -> Change:
     """Return a change with its step drawn, if it has a range to draw it from."""
     if change.within is None or seed is None:
         return change
-    return change.model_copy(update={"steps": [int(np.random.default_rng([seed, index]).integers(*change.within))]})
+    low, high = change.within
+    return change.model_copy(update={"steps": [int(np.random.default_rng([seed, index]).integers(low, high))]})
 
 
 def _factor(change: Change, step: int) -> float:
