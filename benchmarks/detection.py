@@ -39,7 +39,7 @@ FACTORS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
 
 
 class Pool:
-    """Episodes of skills in worlds, as features. A repeat draws each at most once, in an order of its own."""
+    """Episodes of skills in worlds, as features. A repeat draws each once before any twice, in an order of its own."""
 
     def __init__(self, skills: Skills, world: World, size: int) -> None:
         self.skills, self.world, self.size = skills, world, size
@@ -61,6 +61,8 @@ class Pool:
             [paths] = rollout(self.skills.pick([skill]), self.world, self.world.horizon, [seeds], step)  # type: ignore[list-item]
             self._all[key] = np.array([features(path, self.world.horizon) for path in paths])
         order = self._order.setdefault(key, self._random.permutation(self.size).tolist())
+        if len(order) < count:  # all were used: begin again
+            order[:] = self._random.permutation(self.size).tolist()
         drawn = [order.pop() for _ in range(count)]
         return self._all[key][drawn]
 
@@ -111,9 +113,12 @@ def delays(name: str, skills: Skills, world: World, ready: list[int], repeats: i
     assert world.evolution
     last = world.evolution.total
     edges = [s for s in evolving._breaks if ready[0] < s < last and evolving.signature(s - 1) != evolving.signature(s)]
+    edges = edges if name.startswith("point") else edges[:4]  # one for each leg that dies
     rows, pool = [], Pool(skills, world, 3 * references)
     for share in SHARES if name.startswith("point") else SHARES[:1]:
-        for change, following in zip(edges, [*edges[1:], last], strict=True):
+        for change, following in zip(
+            edges, [*edges[1:], last if edges[-1] + 1_000_000 >= last else edges[-1] + 1_000_000], strict=True
+        ):
             before = edges[edges.index(change) - 1] if edges.index(change) else ready[0]
             found = []
             for _ in range(repeats):
