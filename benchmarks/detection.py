@@ -26,7 +26,7 @@ from disk.config import Change, Evolution, World, load
 from disk.envs import make
 from disk.envs.evolution import Evolving
 from disk.evaluation.rollout import rollout
-from disk.learning.awareness import ROUTINE, due
+from disk.learning.awareness import Allowance
 from disk.learning.detection import Detector, features
 from disk.seeds import EpisodeSeeds
 from disk.skills import Skills
@@ -39,7 +39,7 @@ FACTORS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
 
 
 class Pool:
-    """Episodes of skills in worlds, as features. A repeat draws each at most once, in an order of its own."""
+    """Episodes of skills in worlds, as features. A repeat draws each once before any twice, in an order of its own."""
 
     def __init__(self, skills: Skills, world: World, size: int) -> None:
         self.skills, self.world, self.size = skills, world, size
@@ -61,6 +61,8 @@ class Pool:
             [paths] = rollout(self.skills.pick([skill]), self.world, self.world.horizon, [seeds], step)  # type: ignore[list-item]
             self._all[key] = np.array([features(path, self.world.horizon) for path in paths])
         order = self._order.setdefault(key, self._random.permutation(self.size).tolist())
+        if len(order) < count:  # all were used: begin again
+            order[:] = self._random.permutation(self.size).tolist()
         drawn = [order.pop() for _ in range(count)]
         return self._all[key][drawn]
 
@@ -68,17 +70,18 @@ class Pool:
 def watch(pool: Pool, ready: list[int], first: int, last: int, share: float, references: int) -> tuple[list[int], int]:
     """Return the steps of alarms between two steps, and the number of probes. Skill k is frozen from `ready[k]` on."""
     horizon, probes = pool.world.horizon, 0
-    detector, spent, alarms = Detector(RATE, first), round(ROUTINE * share * first), []
+    detector, alarms = Detector(RATE, first), []
+    allowance = Allowance(share, horizon, [round(0.5 * share * first), round(0.25 * share * first)])  # some was needed
     for now in range(first, last + 1, horizon):
         for skill, step in enumerate(ready):
             if step <= now and skill not in detector.references:
                 detector.references[skill] = pool.draw(skill, max(step, first) - (step > first), references)
-        while detector.references and due(now, spent + horizon, share, detector.suspicious):
+        while detector.references and allowance.allows(now, detector.suspicious):
             probed = detector.next()
             new = pool.draw(probed, now, 1)[0]
+            allowance.spent[detector.suspicious] += round(new[-1] * horizon)
             detector.see(now, probed, new)
             probes += 1
-            spent += round(new[-1] * horizon)
             change = detector.change()
             if change:
                 alarms.append(now)
@@ -110,9 +113,12 @@ def delays(name: str, skills: Skills, world: World, ready: list[int], repeats: i
     assert world.evolution
     last = world.evolution.total
     edges = [s for s in evolving._breaks if ready[0] < s < last and evolving.signature(s - 1) != evolving.signature(s)]
+    edges = edges if name.startswith("point") else edges[:4]  # one for each leg that dies
     rows, pool = [], Pool(skills, world, 3 * references)
     for share in SHARES if name.startswith("point") else SHARES[:1]:
-        for change, following in zip(edges, [*edges[1:], last], strict=True):
+        for change, following in zip(
+            edges, [*edges[1:], last if edges[-1] + 1_000_000 >= last else edges[-1] + 1_000_000], strict=True
+        ):
             before = edges[edges.index(change) - 1] if edges.index(change) else ready[0]
             found = []
             for _ in range(repeats):

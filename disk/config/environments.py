@@ -90,7 +90,8 @@ class Evolution(Model):
     total: PositiveInt
     """Steps over which it evolves: a number of its own, so that adding a skill moves no change."""
     changes: Annotated[list[Change], Field(min_length=1)]
-    seed: NonNegativeInt | None = None
+    # Without a default in the schema: Snakemake would set it on rows that have no evolution.
+    seed: NonNegativeInt | None = Field(None, json_schema_extra=lambda schema: schema.pop("default", None))
     """Draws the steps of changes with `within`. It is the world's own, apart from the seeds of runs."""
 
     @model_validator(mode="after")

@@ -94,6 +94,8 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
     skill.save(out / POLICY)
     seeds = [EpisodeSeeds("visits", job.seed, job.skill)]
     last = max(parts.start, parts.start + parts.steps - 1)
+    if parts.watch:  # the world as it is now, which the next skill begins in: a reference for its probes
+        last = parts.start + parts.steps
     [paths] = episodes(skill, job.world, job.objective.past_states, seeds, last)
     states, collected = first_states(paths, job.objective.past_states), sum(len(path.sigma) - 1 for path in paths)
     reference = np.array([features(path, job.world.horizon) for path in paths])

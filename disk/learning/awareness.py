@@ -30,13 +30,19 @@ from disk.storage.layout import POLICY
 from disk.storage.manifest import read_stats
 
 log = logging.getLogger("disk")
-ROUTINE = 0.5
-"""Share of the allowed probe steps that is spent without suspicion. The rest confirms one at once."""
 
 
-def due(now: int, spent: int, share: float, suspicious: bool) -> bool:
-    """Return True if a probe may be taken that brings the probe steps to `spent` at global step `now`."""
-    return spent <= share * (1.0 if suspicious else ROUTINE) * now
+class Allowance:
+    """Probe steps: half of the share is for the routine, half is kept to confirm a suspicion at once."""
+
+    def __init__(self, share: float, horizon: int, spent: Sequence[int] = (0, 0)) -> None:
+        self.share, self.horizon = share, horizon
+        self.spent = list(spent)
+        """Without and under suspicion."""
+
+    def allows(self, now: int, suspicious: bool) -> bool:
+        """Return True if an episode may be spent at global step `now`."""
+        return bool(self.spent[suspicious] + self.horizon <= 0.5 * self.share * now)
 
 
 class Watch:
@@ -52,7 +58,8 @@ class Watch:
         """Of this skill's training: global step, skill, p-value, statistic, features of the episode."""
         self.changes: list[dict[str, Any]] = []
         self.collected, self.closed = 0, False
-        self.spent_before = self.spent = sum(each["steps"] for each in about)
+        before = [sum(each["spent"][kind] for each in about) for kind in range(2)]
+        self.before, self.allowance = before, Allowance(self.settings.share, job.world.horizon, before)
         place = max((number for number, each in enumerate(about) if each["changes"]), default=None)
         known = about[place]["changes"][-1] if place is not None else None
         self.since: int | None = known["since"] if known else None
@@ -74,7 +81,11 @@ class Watch:
 
     def look(self, step: int) -> bool:
         """Probe the world if it is time. Return True if the skill under way ends here."""
-        while self.skills is not None and not self.closed and self._due(self.start + step):
+        while (
+            self.skills is not None
+            and not self.closed
+            and self.allowance.allows(self.start + step, self.detector.suspicious)
+        ):
             probed, number = self.detector.next(), len(self.probes)
             seed = seed_of("probe", self.job.seed, self.job.skill, number)
             horizon, now = self.job.world.horizon, self.start + step
@@ -82,15 +93,12 @@ class Watch:
             self._take(step, probed, features(path, horizon))
         return self.closed
 
-    def _due(self, now: int) -> bool:
-        return due(now, self.spent + self.job.world.horizon, self.settings.share, self.detector.suspicious)
-
     def _take(self, step: int, probed: int, values: np.ndarray) -> None:
         """Take a probe into account."""
         now = self.start + step
+        self.allowance.spent[self.detector.suspicious] += round(values[-1] * self.job.world.horizon)
         p = self.detector.see(now, probed, values)
         self.probes.append([now, probed, p, self.detector.statistic, *values.tolist()])
-        self.spent += round(values[-1] * self.job.world.horizon)
         change = self.detector.change()
         if change is None:
             return
@@ -118,7 +126,7 @@ class Watch:
     def about(self, reference: np.ndarray, taken: int) -> dict[str, Any]:
         """Return the entry for stats.json. `reference`: the finished skill's episodes, as features."""
         return {
-            "steps": self.spent - self.spent_before,
+            "spent": [now - then for now, then in zip(self.allowance.spent, self.before, strict=True)],
             "left": self.steps - taken,
             "changes": self.changes,
             "probes": self.probes,
