@@ -84,6 +84,10 @@ class Change(Model):
         return self
 
 
+def _no_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
 class Evolution(Model):
     """How a world changes over training, as a pure function of the global step."""
 
@@ -91,7 +95,7 @@ class Evolution(Model):
     """Steps over which it evolves: a number of its own, so that adding a skill moves no change."""
     changes: Annotated[list[Change], Field(min_length=1)]
     # Without a default in the schema: Snakemake would set it on rows that have no evolution.
-    seed: NonNegativeInt | None = Field(None, json_schema_extra=lambda schema: schema.pop("default", None))
+    seed: NonNegativeInt | None = Field(None, json_schema_extra=_no_default)
     """Draws the steps of changes with `within`. It is the world's own, apart from the seeds of runs."""
 
     @model_validator(mode="after")
