@@ -7,6 +7,7 @@ as text, and allows no script but its own.
 
 from __future__ import annotations
 
+import base64
 import logging
 import math
 import os
@@ -91,6 +92,7 @@ def build(
         "totals": [{"key": key, "name": name} for key, name in TOTALS.items()],
         "palette": PALETTE,
         "runs": shown,
+        "projections": [_projection(run) for run in map(Run.of, runs) if (run.path / "projection.svg").exists()],
         "missing": missing,
     }
     save_text(out, page(data))
@@ -171,6 +173,15 @@ def _run(
         "means": {key: _number(means.get(key)) for key in MEASURES} | totals,
         "skills": skills,
     }
+
+
+def _projection(run: Run) -> dict[str, str]:
+    """Return the picture of a run's learned σ, within the page: its policy loads no images."""
+    from disk.figures.style import method_name
+
+    drawn = base64.b64encode((run.path / "projection.svg").read_bytes()).decode()
+    title = f"{method_name(run.method)}, seed {run.seed}: what its learned σ sees"
+    return {"title": title, "image": f"data:image/svg+xml;base64,{drawn}"}
 
 
 def _number(value: Any) -> float | None:

@@ -144,6 +144,7 @@ def gallery(tmp_path: Path, chromium: Any) -> Iterator[Any]:
     ]
     noise = np.random.default_rng(0).integers(0, 255, (20, 60, 80, 3), dtype=np.uint8)
     write(runs[0] / "clips" / "skill01.mp4", noise)
+    (runs[1] / "projection.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"/>')
     page = tmp_path / "gallery" / "index.html"
     build(job(), ["nominal"], ["disk"], runs, page)
     chromium.get(page.as_uri())
@@ -367,3 +368,14 @@ def test_it_fits_on_a_phone(gallery: Any) -> None:
         assert gallery.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     finally:
         gallery.set_window_size(size["width"], size["height"])
+
+
+@pytest.mark.needs("chromium")
+def test_what_a_learned_sigma_sees_is_shown_below_the_skills(gallery: Any) -> None:
+    [shown] = gallery.find_elements("css selector", "#projections details")
+    assert shown.find_element("tag name", "summary").text == "DISk, seed 1: what its learned σ sees"
+    shown.click()
+    [width] = gallery.execute_script(
+        "return [...document.querySelectorAll('#projections img')].map(i => i.naturalWidth)"
+    )
+    assert width == 30

@@ -104,6 +104,12 @@ def stats_of_runs(wildcards):
 # Videos and galleries.
 
 
+def learned_projections(wildcards):
+    """Return the pictures of learned σ of an environment."""
+    figures = disk.figures.catalogue.figures_of(CONFIG, wildcards.env)
+    return [f"<results>/{name}" for name in figures if name.endswith("/projection.svg")]
+
+
 def existing_videos(wildcards):
     """Return the existing videos of an environment's runs, with their times.
 

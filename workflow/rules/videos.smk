@@ -44,6 +44,7 @@ rule gallery:
     input:
         metrics=of_all_runs("metrics.csv"),
         rollouts=all_rollouts,
+        projections=learned_projections,
     output:
         "<results>/{env}/gallery/index.html",
     log:
