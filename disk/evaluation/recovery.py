@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 
@@ -37,7 +39,7 @@ def recovery_table(usable: pd.DataFrame) -> pd.DataFrame:
     for (method, seed), own in usable.groupby(["method", "seed"], sort=False):
         table = own.reset_index(drop=True)
         changed = table.index[table["step"].duplicated()].tolist()  # a change has two rows: the old world, the new one
-        for at, end in zip(changed, [*changed[1:], len(table)], strict=True):
+        for at, end in pairwise([*changed, len(table)]):
             when = table["step"][at]
             for measure in MEASURES:
                 before = table[measure][at - 1]

@@ -70,6 +70,7 @@ METHOD_COLOURS = {
     "dads_scaled": "#fc7884",
     "disk_budget": "#008478",
     "disk_aware": "#0000a5",
+    "disk_learned": "#040706",
     "disk_fresh": "#6c3c00",
     "disk_soft": "#9c9cfc",
     "random_sampled": "#ccc0e4",

@@ -25,7 +25,8 @@ def test_a_fault_of_every_kind_ends_in_the_bytes_of_an_undisturbed_run(tmp_path:
     )
     refused = [result for result in found if result.outcome == "refused"]
     assert len(refused) >= 4, "damage must be noticed"
-    assert all("results/" in result.message for result in refused)
+    named = ("results/", "HookedPoint-v0")  # the file, or the environment that sends NaN before there is one
+    assert all(any(name in result.message for name in named) for result in refused)
 
 
 def test_the_table_counts_what_became_of_faults():

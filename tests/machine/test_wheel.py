@@ -193,6 +193,6 @@ def test_runs_are_measured_drawn_and_played_with_the_extra_for_figures(
     more.link("figures")
     shutil.copytree(trained.parents[2], tmp_path / "there/results")
     run, preset = "results/point/random/seed0", empty.folder / "tiny.yaml"
-    assert "hausdorff" in more.disk("evaluate", run, "--configfile", preset)
+    assert "Hausdorff" in more.disk("evaluate", run, "--configfile", preset)
     more.disk("play", run, "--configfile", preset, "--out", "skill.mp4")
     assert (tmp_path / "there/skill.mp4").stat().st_size > 1000

@@ -124,7 +124,7 @@ def test_skills_are_published_to_a_hub_loaded_from_it_and_measured_again(
     said = run(*publish, "hf://me/point")
     [pinned] = re.findall(r"(hf://me/point@[0-9a-f]{40}): uploaded and compared", said)
     measured = run("-m", "disk", "evaluate", pinned)
-    assert "hausdorff" in measured
+    assert "Hausdorff" in measured
     card = Hub.repositories["me/point"][pinned.partition("@")[2]]["README.md"].decode()
     assert "model-index" in yaml.safe_load(card.split("---\n")[1])
 

@@ -522,7 +522,7 @@ def test_a_cluster_is_asked_for_all_that_a_skill_may_take():
     ("keys", "env", "message"),
     [
         ({"adaptive": True, "budget": True}, "point", r"methods\.mine: adaptive and budget both"),
-        ({"schedule": "round_robin", "budget": True}, "point", r"methods\.mine: .*budget are for chains"),
+        ({"schedule": "round_robin", "budget": True}, "point", r"methods\.mine: .*budget and aware are for chains"),
         ({"budget": True}, "point_blocks", r"methods\.mine\.budget: true in point_blocks"),
     ],
 )

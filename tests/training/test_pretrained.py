@@ -99,7 +99,7 @@ def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp
     played = disk_command(
         "play", tmp_path, "--skill", 1, "--out", tmp_path / "skill.mp4", "--configfile", "config/quick.yaml"
     )
-    assert "number 2 of 3: written to" in played.stdout or "libegl1" in played.stderr, played.stderr
+    assert "skill 2 (index 1) of 3: written to" in played.stdout or "libegl1" in played.stderr, played.stderr
     assert re.search(r"nominal +hausdorff +[\d.]+ +[\d.]+ to [\d.]+\n", again.stdout), again.stderr
 
 

@@ -500,8 +500,8 @@ def _hashes(copied: Any, file: str, old: str, new: str) -> tuple[str, str]:
     [
         ("learning/sac.py", "class SAC:", "# a comment\nclass SAC:"),
         ("learning/sac.py", '"""Soft actor-critic', '"""Another word: Soft actor-critic'),
-        ("learning/sac.py", "def _draw(self, obs: Tensor) -> Drawn:\n",
-         'def _draw(self, obs: Tensor) -> Drawn:\n        """New."""\n'),
+        ("learning/sac.py", "def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:\n",
+         'def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:\n    """New."""\n'),
         ("figures/style.py", "from __future__", "EDITED = True\nfrom __future__"),
     ],
     ids=["comment", "docstring changed", "docstring added", "no algorithm"],

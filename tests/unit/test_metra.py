@@ -244,7 +244,7 @@ def test_the_spread_over_random_sets_of_latents_is_reported(run: Path, tmp_path:
     assert values.nunique() == 3
     said = capsys.readouterr().out
     assert f"{values.min():.3f}" in said
-    assert "movers" in said
+    assert "moving skills" in said
     assert torch.equal(load(place).latent, before)
     assert not (place / "metrics.csv").exists(), "the run's own measures are of its even latents"
 

@@ -140,7 +140,7 @@ def test_half_a_leg_is_called_by_its_joint_and_other_robots_are_only_described(t
 def test_one_coordinate_is_drawn_over_time_and_changes_are_named(tmp_path: Path, captured: Captured) -> None:
     changes = [
         Change(what="gravity", steps=[100, 200], factors=[0.2, 3.0]),
-        Change(what="friction", names=["floor"], steps=[200], factors=[0.5]),
+        Change(what="friction", names=["floor"], steps=[200], factors=[1.5]),
         Change(what="actuator", names=["bthigh"], steps=[200], factors=[0.5]),
     ]
     world = ENVIRONMENTS["halfcheetah"].world()
@@ -152,7 +152,7 @@ def test_one_coordinate_is_drawn_over_time_and_changes_are_named(tmp_path: Path,
     assert "step 0 " in words
     assert "step 100, gravity × 0.2" in words
     assert "gravity × 3" in words
-    assert "friction of floor × 0.5" in words
+    assert "friction of floor × 1.5" in words
     assert "bthigh × 0.5" in words
     first, second, third = captured().axes
     line = first.lines[0]
