@@ -100,7 +100,7 @@ def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp
         "play", tmp_path, "--skill", 1, "--out", tmp_path / "skill.mp4", "--configfile", "config/quick.yaml"
     )
     assert "skill 2 (index 1) of 3: written to" in played.stdout or "libegl1" in played.stderr, played.stderr
-    assert re.search(r"nominal +hausdorff +[\d.]+ +[\d.]+ to [\d.]+\n", again.stdout), again.stderr
+    assert re.search(r"nominal +Hausdorff \(m\) ↑ +[\d.]+ +[\d.]+ to [\d.]+\n", again.stdout), again.stderr
 
 
 def test_skills_that_do_not_do_what_their_card_says_are_found(published: tuple[Path, Path], tmp_path: Path):
