@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from conftest import PROJECT, once, raw_config
 
@@ -253,6 +254,9 @@ def test_commands_of_disk_run_or_resolve(calls: list[Call], project: Path, monke
             tried["resolved"] += 1
         elif name == "live" and (arguments.fetch or not physics.available()):
             tried["parsed: needs npm"] += 1
+        elif name == "doctor" and arguments.device == "cuda":
+            assert main(words) == (0 if torch.cuda.is_available() else 2), str(call)
+            tried["run" if torch.cuda.is_available() else "refused: needs a GPU"] += 1
         elif name == "live" and len(arguments.runs) > 1:
             for run, _ in live.pages(arguments.runs, arguments.out):
                 resolve(name, argparse.Namespace(run=run, configfile=[]), call)

@@ -107,7 +107,7 @@ def stats_of_runs(wildcards):
 def learned_projections(wildcards):
     """Return the pictures of learned σ of an environment."""
     figures = disk.figures.catalogue.figures_of(CONFIG, wildcards.env)
-    return [f"<results>/{name}" for name in figures if name.endswith("/projection.svg")]
+    return [f"<results>/{name}" for name in figures if name.endswith("projection.svg")]
 
 
 def existing_videos(wildcards):
