@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml $(LOCKS)
 	@rm -f $(VENV)/.installed-* && touch $@
 
 quickstart: setup  ## four methods on the point robot: train, measure, draw; minutes
-	@echo "Four methods learn eight skills each: about four minutes on two cores. Messages of every job: logs/quick/"
+	@echo "Four methods learn eight skills each: a minute or two on two cores. Messages of every job: logs/quick/"
 	@$(CALM) --configfile config/quick.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/quick/point
 
