@@ -310,3 +310,11 @@ def test_a_restored_objective_goes_on_the_same(beta: float | None, seen: int):
     assert one.beta == two.beta
     assert reward(one, [[0.5, 0.5]], 0.7).tolist() == reward(two, [[0.5, 0.5]], 0.7).tolist()
     assert one.means() == two.means()
+
+
+def test_diversity_is_measured_against_the_past_that_is_gathered_after_a_change():
+    objective = make(past=torch.zeros(20, 2))
+    here = torch.tensor([[3.0, 4.0]])
+    assert objective.diversity(here).tolist() == [5.0]
+    objective.past = torch.full((20, 2), 3.0)
+    assert objective.diversity(here).tolist() == [1.0]

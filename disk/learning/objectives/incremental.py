@@ -175,15 +175,17 @@ class IncrementalObjective:
 
     def diversity(self, sigma: Tensor) -> Tensor:
         """Return r_d, the distance to a fresh sample of the earlier skills' states."""
-        past, size = self._past_seen, (self.config.past_batch,)
+        assert self.past is not None
+        past, size = self.past if self._project is None else self._projected_past, (self.config.past_batch,)
         chosen = torch.randint(len(past), size, generator=self.generator, device=past.device)
         return kth_distance(sigma, past.index_select(0, chosen), self.config.neighbours)
 
     @cached_property
-    def _past_seen(self) -> Tensor:
-        """𝒯 as φ, which is frozen by now, sees it."""
+    def _projected_past(self) -> Tensor:
+        """𝒯 as φ sees it. φ is frozen by now; where 𝒯 is gathered again, σ is not learned."""
         assert self.past is not None
-        return self.past if self._project is None else self._project(self.past)
+        assert self._project is not None
+        return self._project(self.past)
 
     def means(self) -> tuple[float, float]:
         """Return the raw means of r_c and r_d over all updates. The next skill takes its α and β from them."""
