@@ -180,13 +180,15 @@ def batch_of(
     next_obs: torch.Tensor | None = None,
     sigma: torch.Tensor | None = None,
     terminated: torch.Tensor | None = None,
+    sigma_before: torch.Tensor | None = None,
 ) -> Batch:
     """A batch as the replay hands it out, from its parts."""
     next_obs = obs if next_obs is None else next_obs
     sigma = torch.zeros(len(obs), 1) if sigma is None else sigma
     terminated = torch.zeros(len(obs)) if terminated is None else terminated
-    columns = Columns(obs.shape[1], action.shape[1], sigma.shape[1])
-    return Batch(torch.cat((obs, action, next_obs, sigma, terminated[:, None]), dim=1), columns)
+    before = obs[:, :0] if sigma_before is None else sigma_before
+    columns = Columns(obs.shape[1], action.shape[1], sigma.shape[1], sigma_before=before.shape[1])
+    return Batch(torch.cat((obs, before, action, next_obs, sigma, terminated[:, None]), dim=1), columns)
 
 
 def sigma_batch(sigma: torch.Tensor) -> Batch:

@@ -69,7 +69,8 @@ def expected_mb(job: Job, earlier: list[int], size: Size, cuda: bool = False) ->
     """Return process + replay + networks; `earlier` lists the steps of the skills whose transitions it starts with."""
     if job.sac is None:
         return PROCESS_MB + PPO_MB
-    row = 4 * (2 * size.observation + size.action + size.sigma + 4)  # bytes of a transition, with a label
+    sigmas = 2 if job.sac.critic_sees else 1
+    row = 4 * (2 * size.observation + size.action + sigmas * size.sigma + 4)  # bytes of a transition, with a label
     own = steps_of(job)
     held = min(job.replay_capacity or 0, own + sum(earlier))
     # At its end a skill writes its own transitions as one file, with three to four copies in memory.

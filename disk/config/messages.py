@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -30,6 +31,14 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     # Where a union's branches failed at different depths, the deepest says most.
     deepest = [line for path, line in lines.items() if not any(other.startswith(f"{path}.") for other in lines)]
     return "\n".join(deepest)
+
+
+def unknown(name: str, names: Iterable[str], what: str = "") -> str:
+    """Say that a name is none of the known ones, and which one was probably meant."""
+    names = sorted(names)
+    similar = difflib.get_close_matches(name, names, n=1)
+    meant = f"did you mean {similar[0]!r}? " if similar else ""
+    return f"{f'unknown {what} {name!r}' if what else f'{name!r} is unknown'}; {meant}known: {', '.join(names)}"
 
 
 def _hint(value: Any) -> str:

@@ -141,6 +141,8 @@ class Method(Model):
                 raise ValueError("objective none has no settings")
             if self.normalise:
                 raise ValueError("objective none learns nothing: leave out normalise")
+            if any(own.get("critic_sees") for own in (self.sac, *self.sac_in.values())):
+                raise ValueError("objective none has no critics: leave out critic_sees")
         elif self.acts:
             raise ValueError("acts is for objective none: skills that were learned act by their modes")
         if self.schedule != "curriculum" and self.curriculum:

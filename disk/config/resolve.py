@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from disk.config.messages import unknown
 from disk.config.objectives import objectives
 from disk.config.settings import Incremental, changed
 from disk.errors import ConfigError
@@ -18,14 +19,12 @@ def names(config: Config) -> None:
         for field, table in (("envs", config.environments), ("methods", config.methods)):
             for name in getattr(group, field):
                 if name not in table:
-                    known = ", ".join(sorted(table))
-                    raise ValueError(f"runs.{g}.{field}: {name!r} is unknown; known: {known}")
+                    raise ValueError(f"runs.{g}.{field}: {unknown(name, table)}")
     for name, environment in config.environments.items():
         changed(config.sac, environment.sac, f"environments.{name}.sac")
         where = environment.downstream.env
         if where is not None and where not in config.environments:
-            known = ", ".join(sorted(config.environments))
-            raise ValueError(f"environments.{name}.downstream.env: {where!r} is unknown; known: {known}")
+            raise ValueError(f"environments.{name}.downstream.env: {unknown(where, config.environments)}")
     changed(config.sac, config.hierarchy.sac, "hierarchy.sac")
     if "flat" in config.methods:
         raise ValueError("methods.flat: the controller without skills goes by this name; give it another")
@@ -68,8 +67,7 @@ def method(config: Config, name: str) -> None:
         listed = getattr(row, field)
         for env in listed if isinstance(listed, dict) else ():
             if env not in config.environments:
-                known = ", ".join(sorted(config.environments))
-                raise ValueError(f"methods.{name}.{field}.{env}: {env!r} is unknown; known: {known}")
+                raise ValueError(f"methods.{name}.{field}.{env}: {unknown(env, config.environments)}")
 
 
 def budget(config: Config, env: str, method: str) -> None:
@@ -82,6 +80,8 @@ def budget(config: Config, env: str, method: str) -> None:
             f"methods.{method}: {sac.environments} environments: expected one policy that acts in them: schedule "
             "incremental or policies shared"
         )
+    if row.objective != "none":
+        _critics(config, env, method)
     if row.incremental:
         _parts(config, env, method)
         for skill in range(environment.skills):
@@ -124,6 +124,22 @@ def budget(config: Config, env: str, method: str) -> None:
             )
 
 
+def _critics(config: Config, env: str, method: str) -> None:
+    """Refuse critics that would see a σ that their replay does not hold."""
+    row, sees = config.methods[method], config.sac_of(env, method).critic_sees
+    if sees and config.world_of(env, method).sigma == "learned":
+        raise ConfigError(
+            f"methods.{method}.sac.critic_sees: {sees} in {env}, whose σ is learned after transitions are stored: "
+            "expected null, or a given σ"
+        )
+    theirs = config.sac_of(env, row.fork.parent).critic_sees if row.fork and row.reuse_replay else sees
+    if sees != theirs:
+        raise ConfigError(
+            f"methods.{method}.sac.critic_sees: {sees} in {env}: expected {theirs}, as the row has it that it forks "
+            "from: a fork inherits its transitions"
+        )
+
+
 def _parts(config: Config, env: str, method: str) -> None:
     """Refuse parts of a chain that do not fit its batches or its world."""
     row, settings, batch = config.methods[method], config.settings_of(method), config.sac_of(env, method).batch_size
@@ -137,11 +153,4 @@ def _parts(config: Config, env: str, method: str) -> None:
         raise ConfigError(
             f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in "
             "which a frozen skill's states can be compared with those of its training"
-        )
-    # An adaptive skill leaves some of its steps unused, and the next one begins at the step that was planned. A skill
-    # with a budget may use more than its own: the next one would then begin in a world of the past.
-    if row.budget and config.environments[env].evolution:
-        raise ConfigError(
-            f"methods.{method}.budget: true in {env}, whose changes have a schedule of their own: expected a world "
-            "without evolution"
         )

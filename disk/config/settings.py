@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from disk.config.messages import explain
+from disk.config.messages import explain, unknown
 from disk.errors import ConfigError
 
 log = logging.getLogger("disk")
@@ -70,7 +70,7 @@ def changed(settings: M, changes: Mapping[str, Any], where: str) -> M:
 
 def known(table: Mapping[str, Any], name: str, what: str) -> str:
     if name not in table:
-        raise ConfigError(f"unknown {what} {name!r}; known: {', '.join(sorted(table))}")
+        raise ConfigError(unknown(name, table, what))
     return name
 
 
@@ -124,6 +124,8 @@ class Sac(Model):
     ] = None
     """Kind of the critics. `layer_norm`: normalised rows before each ReLU. `crossq`: normalised batches and no target
     networks. `batch_norm`: normalised batches with targets. `no_target`: neither. Null: `plain`, SAC's own."""
+    critic_sees: Literal["sigma"] | None = None
+    """`sigma`: critics see σ beside observation and action. The actor does not. Null: observation and action."""
     adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     """Decay of Adam's mean gradient, for actor, critics and temperature. Null: 0.9."""
     precision: Literal["bf16"] | None = None

@@ -29,6 +29,7 @@ def skill_job(config: Config, env: str, method: str, seed: int, skill: int) -> S
     assert isinstance(settings, Incremental)
     first = skill == 0
     inherits = row.reuse_replay and not first
+    spends = row.budget and not environment.evolution  # a changing world has a schedule of its own, which skills follow
     return SkillJob(
         env=env,
         world=config.world_of(env, method),
@@ -47,8 +48,8 @@ def skill_job(config: Config, env: str, method: str, seed: int, skill: int) -> S
         adaptive=config.adaptive if row.adaptive else None,
         normaliser=config.normaliser_of(env, method),
         projection=config.projection_of(env, method),
-        budget=config.budget if row.budget else None,
-        planned=config.start_of(env, method, skill + 1) if row.budget else None,
+        budget=config.budget if spends else None,
+        planned=config.start_of(env, method, skill + 1) if spends else None,
         aware=config.aware if row.aware else None,
         code=code_hash() if config.retrain_on_code_change else None,
     )

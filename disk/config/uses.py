@@ -92,6 +92,8 @@ def hierarchy_job(config: Config, env: str, method: str, seed: int, hierarchy_se
         own["reward_scale"] = 1.0 / size  # PPO's decisions are paid the mean of the same over their steps
         if own["sac"].environments:
             raise ConfigError("hierarchy.sac.environments: a flat controller acts in one world")
+        if own["sac"].critic_sees:
+            raise ConfigError("hierarchy.sac.critic_sees: a flat controller is not paid by σ: expected null")
         if settings.decisions * settings.steps <= own["sac"].seed_steps:
             raise ConfigError(
                 f"hierarchy.decisions: {settings.decisions}: expected more steps than the "

@@ -26,10 +26,10 @@ def recovery(table: pd.DataFrame, out: Path, *, env: str) -> None:
                 mean = own.groupby("steps")["share"].mean()
                 label = f"{method_name(method)}, {seeds_of(own['seed'].nunique())}"
                 axes.plot(mean.index, mean, label=label, linewidth=1.6, clip_on=False, **method_look(method, methods))
-            axes.set(title=title, xlabel="steps since the change (0: old skills, at once)", ylim=(0, None))
+            axes.set(title=title, xlabel="steps since the change (0: old skills, at once)")
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             thousands(axes)
-        grid[0].set_ylabel("of the value before")
+        grid[0].set(ylabel="of the value before", ylim=(0, None))  # shared, so set when all lines are there
         if methods:
             figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         else:

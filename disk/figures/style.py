@@ -68,6 +68,7 @@ METHOD_COLOURS = {
     "disk_adaptive": "#00d8fc",
     "disk_crossq": "#18486c",
     "dads_scaled": "#fc7884",
+    "disk_plus": "#fc3054",
     "disk_budget": "#008478",
     "disk_aware": "#0000a5",
     "disk_learned": "#040706",

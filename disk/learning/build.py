@@ -42,8 +42,9 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     env = make(job.world, job.start_step or 0)
     watch = None if job.aware is None else Watch(job, earlier, env.sigma_size)
     start = watch.start if watch else job.start_step or 0
-    columns = Columns(env.observation_size, env.action_size, env.sigma_size)
-    agent = _agent(job, columns.obs, columns.action, job.skill, device)
+    seen = env.sigma_size if job.sac.critic_sees else 0
+    columns = Columns(env.observation_size, env.action_size, env.sigma_size, sigma_before=seen)
+    agent = _agent(job, columns, 0, job.skill, device)
     meta = {**describe(env, job), "skill": job.skill}
     normaliser = _normaliser(job, earlier, meta)
     projection = _projection(job, columns.sigma, device, job.skill)
@@ -59,7 +60,7 @@ def skill_parts(job: SkillJob, earlier: Sequence[Path], device: torch.device) ->
     replay = _replay(job, earlier, steps, columns, agent.generator, device)
 
     def another(attempt: int) -> tuple[SAC, Objective]:
-        learner = _agent(job, columns.obs, columns.action, job.skill, device, attempt)
+        learner = _agent(job, columns, 0, job.skill, device, attempt)
         return learner, _incremental(job, earlier, env, learner.generator, device, projection)[0]
 
     parts = Parts(
@@ -205,9 +206,10 @@ def joint_parts(job: JointJob, device: torch.device) -> Parts:
         sigma=env.sigma_size,
         label=1 if prior is None else prior.size,
         origin=env.action_size + 1 if kind and kind.weighs_actions else 0,
+        sigma_before=env.sigma_size if job.sac.critic_sees else 0,
     )
     policies = range(1 if shared else job.skills)
-    agents = [_agent(job, columns.obs + meta["latent_size"], columns.action, policy, device) for policy in policies]
+    agents = [_agent(job, columns, meta["latent_size"], policy, device) for policy in policies]
     seed, projection = seed_of("objective", job.seed), _projection(job, columns.sigma, device)
     if isinstance(settings, Incremental):
         generator = torch.Generator(device).manual_seed(seed)
@@ -257,11 +259,11 @@ def _schedule(job: JointJob, prior: Prior | None, objective: Objective) -> Sched
 
 
 def _agent(
-    job: SkillJob | JointJob, inputs: int, actions: int, policy: int, device: torch.device, *attempt: int
+    job: SkillJob | JointJob, columns: Columns, latent: int, policy: int, device: torch.device, *attempt: int
 ) -> SAC:
     """Return a learner with its own random stream, which its initial weights come from too."""
     generator = torch.Generator(device).manual_seed(seed_of("learner", job.seed, policy, *attempt))
-    return SAC(inputs, actions, job.sac, generator, device)
+    return SAC(columns.obs + latent, columns.action, job.sac, generator, device, columns.sigma_before)
 
 
 def choose_device(name: str) -> torch.device:

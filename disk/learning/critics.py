@@ -62,7 +62,7 @@ class Critics:
     def next_values(self, batch: Batch, action: Tensor) -> Tensor:
         """Return both critics' values (2, B, 1) of these actions in the next states, valid until the next call."""
         source = self.packed if self._target is None else self._target
-        return self._tape.forward(source, batch.next_obs, action)
+        return self._tape.forward(source, batch.critic_next_obs, action)
 
     def values(self, batch: Batch) -> Tensor:
         """Return the values (2, B, 1) of the batch's own actions."""
@@ -107,10 +107,10 @@ class BatchNormCritics(Critics):
 
     def next_values(self, batch: Batch, action: Tensor) -> Tensor:
         # One pass for (s, a) and (s', a'): both are normalised by the statistics of all 2B rows.
-        self._values, next_values = self._joint.forward([batch.obs_action], [batch.next_obs, action])
+        self._values, next_values = self._joint.forward([batch.obs_action], [batch.critic_next_obs, action])
         if self.target is None:
             return next_values
-        return self._tape.forward(self._folded_target.evaluate(), batch.next_obs, action)
+        return self._tape.forward(self._folded_target.evaluate(), batch.critic_next_obs, action)
 
     def values(self, batch: Batch) -> Tensor:
         return self._values

@@ -31,6 +31,8 @@ class Episode:
     latent: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     obs: np.ndarray | None = None
     """What the agent sees; None between episodes."""
+    sigma: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """σ of the current state."""
     length: int = 0
     """Steps taken so far."""
 
@@ -40,13 +42,13 @@ class Episode:
         self.skill, self.length = parts.schedule.next(self.turn, number), 0
         self.latent = parts.latent(self.skill, number)
         obs, info = self.env.reset(seed=seed_of("episode", parts.seed, self.skill, number))
-        self.obs = parts.seen(obs, info)
+        self.obs, self.sigma = parts.seen(obs, info), info["sigma"]
         must_be_finite("first observation", self.obs, step)
         return self.obs
 
-    def advance(self, obs: np.ndarray) -> None:
+    def advance(self, obs: np.ndarray, sigma: np.ndarray) -> None:
         """Note what a step led to."""
-        self.obs, self.length = obs, self.length + 1
+        self.obs, self.sigma, self.length = obs, sigma, self.length + 1
 
     def end(self) -> None:
         self.number, self.obs = self.number + 1, None
@@ -66,5 +68,5 @@ class Episode:
         for step, action in zip(steps, actions, strict=True):
             self.env.at(step)
             obs, _, _, _, info = self.env.step(self.env.to_native(action))
-            self.obs = parts.seen(obs, info)
+            self.obs, self.sigma = parts.seen(obs, info), info["sigma"]
         self.length = length

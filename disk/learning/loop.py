@@ -44,8 +44,8 @@ def train(training: Training, asked_to_stop: Callable[[], int]) -> None:
         must_be_finite("observation", next_obs, step)
         must_be_finite("sigma", sigma, step)
         label = parts.known_by(episode.skill, episode.latent)
-        replay.add(before, action, next_obs, terminated, sigma, label, origin)
-        episode.advance(next_obs)
+        replay.add(before, action, next_obs, terminated, sigma, label, origin, episode.sigma)
+        episode.advance(next_obs, sigma)
         parts.observe(episode.skill, step, sigma)
         progress.observe(info.get("velocity", sigma))  # a learned σ is no speed
 

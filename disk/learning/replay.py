@@ -1,7 +1,8 @@
 """Replay memory. It stores no rewards: the objective computes them whenever a batch is drawn.
 
 A transition is one packed row `obs | action | next_obs | sigma | terminated`. A batch is therefore one gather, and the
-critic's input `obs | action` is a view of it. Where skills are learned together, `label` says which skill acted: its
+critic's input `obs | action` is a view of it. Where critics see σ, σ(s) stands behind `obs` as σ(s') stands behind
+`next_obs`, so their inputs are views too. Where skills are learned together, `label` says which skill acted: its
 number, or z itself where skills are points of a continuum. `origin` is for objectives that ask how likely an action
 was. Rows stay in the order they came; a full replay overwrites the oldest.
 """
@@ -23,19 +24,20 @@ class Batch:
     """Views of gathered rows (B, width)."""
 
     __slots__ = (
-        *("action", "columns", "label", "next_obs", "obs", "obs_action", "origin", "own", "rows", "sigma"),
-        "terminated",
+        *("action", "columns", "critic_next_obs", "critic_obs", "label", "next_obs", "obs", "obs_action"),
+        *("origin", "own", "rows", "sigma", "terminated"),
     )
 
     def __init__(self, rows: Tensor, columns: Columns, own: int | None = None) -> None:
         """`own`: number of rows, at the front, that are the skill's own transitions. None: unknown."""
         self.rows, self.columns, self.own = rows, columns, own
-        middle = columns.obs + columns.action
+        seen = columns.obs + columns.sigma_before
+        middle = seen + columns.action
         flag = middle + columns.obs + columns.sigma
-        self.obs_action = rows[:, :middle]
-        self.obs = rows[:, : columns.obs]
-        self.action = rows[:, columns.obs : middle]
-        self.next_obs = rows[:, middle : middle + columns.obs]
+        self.obs_action = rows[:, :middle]  # critic_obs | action
+        self.obs, self.critic_obs = rows[:, : columns.obs], rows[:, :seen]
+        self.action = rows[:, seen:middle]
+        self.next_obs, self.critic_next_obs = rows[:, middle : middle + columns.obs], rows[:, middle : middle + seen]
         self.sigma = rows[:, middle + columns.obs : flag]  # σ(s')
         self.terminated = rows[:, flag : flag + 1]
         self.label = rows[:, flag + 1 : flag + 1 + columns.label]
@@ -43,8 +45,9 @@ class Batch:
 
     def given(self, latent: Tensor) -> Batch:
         """Return the batch with z (B, L) behind both observations, for a policy that is told its skill."""
-        columns, rest = self.columns, self.rows[:, 2 * self.columns.obs + self.columns.action :]
-        rows = torch.cat((self.obs, latent, self.action, self.next_obs, latent, rest), dim=1)
+        columns, middle = self.columns, self.obs_action.shape[1]
+        to_action, rest = self.rows[:, columns.obs : middle], self.rows[:, middle + columns.obs :]
+        rows = torch.cat((self.obs, latent, to_action, self.next_obs, latent, rest), dim=1)
         return Batch(rows, replace(columns, obs=columns.obs + latent.shape[1]), self.own)
 
 
@@ -73,6 +76,7 @@ class Replay:
         sigma: np.ndarray,
         label: float | np.ndarray = 0.0,
         origin: np.ndarray | None = None,
+        sigma_before: np.ndarray | None = None,
     ) -> None:
         row, parts = self._staging, self._parts
         row[parts["obs"]], row[parts["action"]], row[parts["next_obs"]] = obs, action, next_obs
@@ -81,6 +85,8 @@ class Replay:
             row[parts["label"]] = label
         if origin is not None:
             row[parts["origin"]] = origin
+        if "sigma_before" in parts:
+            row[parts["sigma_before"]] = sigma_before
         self.rows[self.added % self.capacity].copy_(torch.from_numpy(row))
         self.added += 1
 

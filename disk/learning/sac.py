@@ -26,15 +26,22 @@ from disk.networks import Actor, Adam, Drawn, Packed
 
 class SAC:
     def __init__(
-        self, observations: int, actions: int, config: Sac, generator: torch.Generator, device: torch.device
+        self,
+        observations: int,
+        actions: int,
+        config: Sac,
+        generator: torch.Generator,
+        device: torch.device,
+        sigma: int = 0,
     ) -> None:
+        """`sigma`: width of σ, which critics see behind the observation; 0: they do not see it."""
         self.config, self.generator, self.device = config, generator, device
         clips = config.log_std == "clip"
         # Initial weights are drawn on the CPU, so that they are the same on every device.
         initial = torch.Generator().manual_seed(generator.initial_seed())
         sizes = (observations, actions, config.hidden, config.log_std_bounds)
         self.actor = Actor(*sizes, generator=initial, clips=clips).to(device)
-        self._critics = make_critics(observations, actions, config, initial, device)
+        self._critics = make_critics(observations + sigma, actions, config, initial, device)
         self.critic, self.target = self._critics.network, self._critics.target
         self._networks: dict[str, nn.Module] = {"actor": self.actor, "critic": self.critic}
         if self.target is not None:
@@ -124,7 +131,7 @@ class SAC:
 
     def _update_actor_and_temperature(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
         drawn = self._draw(batch.obs, noise)
-        values = self._critics.evaluate(batch.obs, drawn.action)  # (2, B, 1)
+        values = self._critics.evaluate(batch.critic_obs, drawn.action)  # (2, B, 1)
         value, lower = values.min(dim=0, keepdim=True)
         temperature, share = self._temperature, 1.0 / len(batch.obs)
         by_value = torch.zeros_like(values).scatter_(0, lower, -share)  # only the lower of the two counts

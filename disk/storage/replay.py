@@ -1,7 +1,8 @@
 """Transitions in files: rows that a checkpoint appends, and the shard of a finished skill.
 
-A row is `obs | action | next_obs | sigma | terminated`, then `label` and `origin` where a method has them. A checkpoint
-holds raw rows; a shard holds one tensor for each column.
+A row is `obs | action | next_obs | sigma | terminated`, then `label` and `origin` where a method has them. Where
+critics see σ, `sigma_before`, which is σ(s), stands behind `obs`. A checkpoint holds raw rows; a shard holds one tensor
+for each column.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ class Columns:
     sigma: int
     label: int = 0
     origin: int = 0
+    sigma_before: int = 0
 
     @property
     def width(self) -> int:
-        return 2 * self.obs + self.action + self.sigma + 1 + self.label + self.origin
+        return self.sigma_before + 2 * self.obs + self.action + self.sigma + 1 + self.label + self.origin
 
     @property
     def parts(self) -> dict[str, slice]:
         start, parts = 0, {}
-        widths = {"obs": self.obs, "action": self.action, "next_obs": self.obs, "sigma": self.sigma, "terminated": 1}
-        for name, width in {**widths, "label": self.label, "origin": self.origin}.items():
+        widths = {"obs": self.obs, "sigma_before": self.sigma_before, "action": self.action}
+        widths |= {"next_obs": self.obs, "sigma": self.sigma, "terminated": 1, "label": self.label}
+        for name, width in {**widths, "origin": self.origin}.items():
             if width:
                 parts[name] = slice(start, start + width)
             start += width

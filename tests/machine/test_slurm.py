@@ -96,24 +96,35 @@ class Node:
             )
         return self.controllers[-1]
 
-    def job(self, *words: str) -> str:
-        """The running job whose rule and wildcards hold all these words."""
+    def job(self, word: str) -> str | None:
+        """The running job whose rule and wildcards hold this word."""
+        for line in self.run("squeue", "-h", "-t", "R", "-o", "%i %k").splitlines():
+            number, _, about = line.partition(" ")
+            if word in about:
+                return number
+        return None
 
-        def find() -> str | None:
-            for line in self.run("squeue", "-h", "-t", "R", "-o", "%i %k").splitlines():
-                number, _, about = line.partition(" ")
-                if all(word in about for word in words):
-                    return number
-            return None
+    def training(self, pattern: str) -> Path:
+        """Wait until a training is in its loop; its checkpoint's folder."""
+        return Path(until(lambda: next((self.project / "results/point").glob(f"{pattern}/job.json"), None))).parent
 
-        return until(find)
+    def disturb(self, seed: int, how: list[str]) -> None:
+        """Do this to whichever skill of a chain trains now. One that ends before it is hit leaves it to the next."""
 
-    def training(self, name: str) -> None:
-        """Wait until a training is in its loop."""
-        until((self.project / f"results/point/{name}/job.json").exists)
+        def hit() -> bool:
+            skill = self.training(f"disk/seed{seed}/skill*.checkpoint").name.removesuffix(".checkpoint")
+            number = self.job(f"train_skill_wildcards_point_disk_{seed}_{skill[-2:]}")
+            if number is None:
+                return False
+            subprocess.run([*how, number], env=self.environment, check=False)
+            log, done = self.project / f"logs/point/disk/seed{seed}/{skill}.log", f"disk/seed{seed}/{skill}/stats.json"
+            until(lambda: "stopped by SIGTERM" in said(log) or (self.project / "results/point" / done).exists())
+            return "stopped by SIGTERM" in said(log)
+
+        until(hit)
 
 
-def until(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 900.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited for too long"
@@ -142,16 +153,14 @@ def test_whatever_a_cluster_does_to_its_jobs_the_policies_are_those_of_a_local_r
     ]
     first, log = node.snakemake(tmp_path / "first.log", *command), node.project / "logs"
     # One skill is cancelled, one put back into the queue.
-    for seed, how in ((0, ["scancel"]), (1, ["scontrol", "requeue"])):
-        node.training(f"disk/seed{seed}/skill00.checkpoint")
-        node.run(*how, node.job(f"train_skill_wildcards_point_disk_{seed}_00"))
-        until(lambda seed=seed: "stopped by SIGTERM" in said(log / f"point/disk/seed{seed}/skill00.log"))
+    node.disturb(0, ["scancel"])
+    node.disturb(1, ["scontrol", "requeue"])
     # Somebody more important takes the whole node: the joint method is cancelled, whatever else runs is requeued.
     node.training("diayn/seed0/checkpoint")
     node.run("sbatch", "--partition=high", "--cpus-per-task=8", "--output=/dev/null", "--wrap=true")
     until(lambda: "stopped by SIGTERM" in said(log / "point/diayn/seed0/joint.log"))
     # The controller dies while two jobs run, which go on without it; the same command goes on with them.
-    node.training("disk/seed0/skill01.checkpoint")
+    node.training("disk/seed*/skill0[1-3].checkpoint")
     first.kill()
     first.wait()
     second = node.snakemake(tmp_path / "second.log", *command)
@@ -168,7 +177,7 @@ def test_a_whole_target_in_one_allocation_that_is_too_short_for_it(node: Node) -
     options = ["--parsable", "--time=3", "--signal=B:TERM@90", "--cpus-per-task=1", "--mem=100"]
     script = [str(PROJECT / "profiles/slurm/in-one-allocation.sh"), *TARGETS[:2], "--configfile", "slow.yaml"]
     number = node.run("sbatch", *options, *script).strip()
-    until(lambda: number not in node.run("squeue", "-h", "-o", "%i").split(), 600.0)
+    until(lambda: number not in node.run("squeue", "-h", "-o", "%i").split(), 1500.0)
     log = said(node.project / f"in-one-allocation.{number}.log")
     assert "out of time: back into the queue" in log, log
     assert compare(node, RUNS[:2]) == 2 * (2 * SKILLS + 1), log

@@ -407,7 +407,7 @@ def test_an_unreachable_server_costs_training_nothing(tmp_path: Path, capfd: pyt
         until(reported)
         time.sleep(0.5)  # several tries more
         end = time.monotonic()
-    assert time.monotonic() - end < 9
+    assert time.monotonic() - end < 30
     heard += capfd.readouterr().err
     assert heard.count("\n") == 1
     assert "python -m disk track" in heard

@@ -457,13 +457,15 @@ def test_only_untrained_policies_sample_and_no_controller_takes_them():
 # ---------------------------------------------------------------- batches
 
 
-@given(st.integers(0, 4), st.integers(1, 5), st.integers(0, 3))
-def test_a_batch_given_a_latent_has_it_behind_both_observations(label: int, obs: int, latent: int):
-    columns = Columns(obs, 2, 1, label)
+@given(st.integers(0, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 1))
+def test_a_batch_given_a_latent_has_it_behind_both_observations(label: int, obs: int, latent: int, before: int):
+    columns = Columns(obs, 2, 1, label, sigma_before=before)
     batch, z = Batch(torch.randn(6, columns.width), columns), torch.randn(6, latent)
     seen = batch.given(z)
     assert torch.equal(seen.obs, torch.cat((batch.obs, z), dim=1))
     assert torch.equal(seen.next_obs, torch.cat((batch.next_obs, z), dim=1))
-    assert torch.equal(seen.obs_action, torch.cat((batch.obs, z, batch.action), dim=1))
+    sigma_before = batch.critic_obs[:, obs:]
+    assert torch.equal(seen.obs_action, torch.cat((batch.obs, z, sigma_before, batch.action), dim=1))
+    assert torch.equal(seen.critic_next_obs, torch.cat((batch.next_obs, z, batch.sigma[:, :before]), dim=1))
     for name in ("action", "sigma", "terminated", "label"):
         assert torch.equal(getattr(seen, name), getattr(batch, name))

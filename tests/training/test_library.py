@@ -86,6 +86,9 @@ def test_skills_of_other_sizes_are_left_out_with_the_reason(
     assert "left out: " in said
     assert "learned in swimmer, with observations of size 8; this environment has observations of size 2" in said
     assert len(load_skills(out)) == 3
+    alone = Library([runs[1]], "point")
+    assert list(alone.left_out) == [Path(runs[1])]
+    assert alone.text().startswith("no skill fits this world\nleft out: ")
 
 
 def test_unknown_worlds_steps_and_damaged_skills_are_refused(small_runs: dict[str, Path], tmp_path: Path) -> None:
@@ -97,5 +100,10 @@ def test_unknown_worlds_steps_and_damaged_skills_are_refused(small_runs: dict[st
     damaged.write_bytes(damaged.read_bytes()[:-8] + b"\1" * 8)
     with pytest.raises(ArtefactError, match=str(damaged.parent)):
         Library([damaged.parent], "point")
+    damaged.write_bytes(damaged.read_bytes()[:100])  # torn, and named alone instead of its run
+    with pytest.raises(ArtefactError, match=str(damaged)):
+        Library([damaged], "point")
+    with pytest.raises(ArtefactError, match="nothing"):
+        Library([tmp_path / "nothing"], "point")
     with pytest.raises(ArtefactError, match="no skill of the library fits Ant-v5"):
         Library([small_runs["disk"]], "ant").best_for((1.0, 0.0))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, raw_config, sigma_batch, tiny_config
+from conftest import CPU, often, raw_config, sigma_batch, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 from test_incremental import HERE, THERE, make, reward
@@ -20,9 +20,9 @@ from walltime import START, expected_mb, expected_seconds, size_of
 from disk import config as configuration
 from disk.config import Budget, SkillJob
 from disk.errors import ConfigError
-from disk.learning.build import skill_parts
+from disk.learning.build import joint_parts, skill_parts
 from disk.learning.convergence import Spending, cap_of, is_duplicate, verdict
-from disk.learning.objectives.incremental import ANNEALING
+from disk.learning.objectives.incremental import ANNEALING, IncrementalObjective
 from disk.learning.replay import Batch, Replay, inherit
 from disk.learning.run import learn_skill
 from disk.storage.files import load_tensors
@@ -198,6 +198,40 @@ def test_every_batch_of_a_chain_has_its_share(tmp_path: Path, chain: list[Path],
     assert set(seen) == {(10, 10)}, "0.3 of 32"
 
 
+def test_disk_plus_keeps_its_share_and_its_running_means_after_a_crash(
+    tmp_path: Path, chain: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    """It crashes at its hundredth update. Run again, every batch and every α and β is that of a straight run."""
+    config = tiny_config({"budget": {"tolerance": 1.0e-6}})
+    job, pay = config.skill_job("point", "disk_plus", 0, 1), IncrementalObjective.reward
+    assert (job.own_share, job.objective.normaliser) == (0.5, "running")
+    seen: list[tuple[float, ...]] = []
+    crash = -1
+
+    def spy(self: IncrementalObjective, batch: Batch, progress: float) -> Any:
+        if len(seen) == crash:
+            raise RuntimeError("crash")
+        result = pay(self, batch, progress)
+        seen.append((float(batch.own or 0), float(batch.rows.sum()), *self.weights()))
+        return result
+
+    monkeypatch.setattr(IncrementalObjective, "reward", spy)
+    learn_skill(job, chain[:1], tmp_path / "straight", often(config))
+    straight = seen.copy()
+    assert {each[0] for each in straight} == {16.0}, "half of 32"
+    assert len({each[2:] for each in straight}) == len(straight), "both means move with every batch"
+    seen.clear()
+    crash = 100
+    with pytest.raises(RuntimeError, match="crash"):
+        learn_skill(job, chain[:1], tmp_path / "again", often(config))
+    assert seen == straight[:100]
+    seen.clear()
+    crash = -1
+    learn_skill(job, chain[:1], tmp_path / "again", often(config))
+    assert len(straight) > len(seen) >= len(straight) - 100, "it resumes from a checkpoint"
+    assert seen == straight[-len(seen) :]
+
+
 def test_without_a_share_batches_are_drawn_as_before():
     replay = Replay(20, COLUMNS, CPU)
     replay.extend(numbered(0, 15))
@@ -291,6 +325,82 @@ def test_first_steps_are_those_of_the_first_skill_alone():
     assert loaded.skill_job("point_blocks", "disk_short", 0, 0).steps == 700
     assert loaded.skill_job("ant", "disk_short", 0, 0) == loaded.skill_job("ant", "disk", 0, 0)
     assert loaded.budget_of("point_blocks", "disk_short") == 700 + 7 * 4_000
+
+
+# ---------------------------------------------------------------- critics that see σ
+
+SEES: dict[str, Any] = {"sac": {"critic_sees": "sigma"}, "sigma_steps": 3}
+
+
+def test_a_transition_holds_the_sigma_of_the_step_before(tmp_path: Path):
+    """σ is 0 at the first step of an episode, and later what the last transition ended with."""
+    tiny = tiny_config({"methods": {"mine": row(**SEES)}})
+    folders = [tmp_path / f"skill{skill:02d}" for skill in range(2)]
+    for skill in range(2):
+        learn_skill(tiny.skill_job("point", "mine", 0, skill), folders[:skill], folders[skill], tiny.runtime)
+    horizon = tiny.environments["point"].horizon
+    for folder in folders:
+        found, _ = load_tensors(folder / "replay.safetensors")
+        before, after = (found[name].reshape(-1, horizon, 2) for name in ("sigma_before", "sigma"))
+        assert (before[:, 0] == 0.0).all()
+        assert torch.equal(before[:, 1:], after[:, :-1])
+        assert (before[:, 1:] != 0.0).any()
+    parts = skill_parts(tiny.skill_job("point", "mine", 0, 1), folders[:1], CPU)
+    columns = parts.replays[0].columns
+    assert (columns.sigma, columns.sigma_before) == (2, 2)
+    first = load_tensors(folders[0] / "replay.safetensors")[0]["sigma_before"]
+    assert torch.equal(parts.replays[0].newest(300)[:, columns.parts["sigma_before"]], first), "it is inherited"
+
+
+@pytest.mark.parametrize("method", ["disk", "diayn"])
+def test_critics_see_sigma_and_policies_do_not(method: str):
+    paper, seeing = (tiny_config({"sac": {"critic_sees": sees}}) for sees in (None, "sigma"))
+    agents = []
+    for config in (paper, seeing):
+        if config.methods[method].incremental:
+            parts = skill_parts(config.skill_job("point", method, 0, 0), [], CPU)
+        else:
+            parts = joint_parts(config.joint_job("point", method, 0), CPU)
+        agents.append(parts.agents[0])
+    widths = [agent.critic.weights[0].shape[1] for agent in agents]
+    assert widths[1] == widths[0] + 2
+    states = [agent.actor.state_dict() for agent in agents]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_row_of_the_tournament_adds_what_critics_see_to_strides():
+    config = configuration.load(configuration.PROJECT / "config" / "tournament.yaml")
+    stride, sees = (config.skill_job("hopper", f"disk_crossq_{name}", 0, 1) for name in ("stride", "sees"))
+    assert (sees.world.sigma_steps, sees.sac.critic) == (20, "crossq")
+    assert sees == stride.model_copy(update={"sac": stride.sac.model_copy(update={"critic_sees": "sigma"})})
+
+
+def test_without_it_jobs_and_files_stay_as_they_are(chain: list[Path]):
+    assert "critic_sees" not in tiny_config().skill_job("point", "disk", 0, 1).canonical()
+    found, _ = load_tensors(chain[0] / "replay.safetensors")
+    assert set(found) == {"obs", "action", "next_obs", "sigma", "terminated"}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("random", {"sac": {"critic_sees": "sigma"}}, r"methods\.random: objective none has no critics"),
+        ("random", {"sac_in": {"point": {"critic_sees": "sigma"}}}, r"methods\.random: objective none has no critics"),
+        ("disk_learned", {"sac": {"critic_sees": "sigma"}}, r"disk_learned\.sac\.critic_sees: sigma in point, whose σ"),
+        ("disk_fork_reuse", {"sac": {"critic_sees": "sigma"}}, r"disk_fork_reuse\.sac\.critic_sees: .*expected None"),
+        ("disk", {"sac": {"critic_sees": "speed"}}, r"methods\.disk\.sac\.critic_sees: 'speed'"),
+    ],
+)
+def test_critics_that_cannot_see_sigma_are_refused(name: str, keys: dict[str, Any], message: str):
+    asked = {"methods": {name: keys}, "runs": [{"envs": ["point"], "methods": [name, "disk_fork_reuse"]}]}
+    with pytest.raises(ConfigError, match=message):
+        tiny_config({"methods": {"disk_fork_reuse": {"fork": {"after": 1}}}}, asked)
+
+
+def test_a_flat_controller_has_no_sigma_to_see():
+    with pytest.raises(ConfigError, match=r"hierarchy\.sac\.critic_sees: a flat controller is not paid by σ"):
+        tiny_config({"sac": {"critic_sees": "sigma"}}).hierarchy_job("point", "flat", 0, 0)
 
 
 # ---------------------------------------------------------------- refusals
@@ -523,9 +633,16 @@ def test_a_cluster_is_asked_for_all_that_a_skill_may_take():
     [
         ({"adaptive": True, "budget": True}, "point", r"methods\.mine: adaptive and budget both"),
         ({"schedule": "round_robin", "budget": True}, "point", r"methods\.mine: .*budget and aware are for chains"),
-        ({"budget": True}, "point_blocks", r"methods\.mine\.budget: true in point_blocks"),
     ],
 )
 def test_budgets_that_make_no_sense_are_refused(keys: dict[str, Any], env: str, message: str):
     with pytest.raises(ConfigError, match=message):
         tiny_config({"methods": {"mine": row(**keys)}}).skill_job(env, "mine", 0, 1)
+
+
+def test_a_changing_world_keeps_its_schedule_under_a_budget():
+    """A skill that took more steps than its own would leave the next one in a world of the past."""
+    told, spending = (tiny_config().skill_job("point_blocks", method, 0, 1) for method in ("disk", "disk_budget"))
+    assert spending == told
+    assert spending.budget is None
+    assert tiny_config().skill_job("point", "disk_budget", 0, 1).budget is not None

@@ -31,10 +31,11 @@ SEVERAL: dict[str, Any] = {
     "disk_running_own": {"settings": {"normaliser": "running", "normaliser_over": "own"}, "own_share": 0.3},
     "disk_gated": {"settings": {"shape": "gated", "normaliser": "running"}, "own_share": 0.5},
     "disk_log": {"settings": {"shape": "log", "first": "balanced"}, "first_steps": 100},
+    "disk_sees": {"sac": {"critic": "crossq", "critic_sees": "sigma", "environments": 2}, "sigma_steps": 3},
     "diayn_learned": {"settings": {"sees": "sigma"}, "sigma": "learned"},
     "dads_learned": {"sac": {**BOUTS, "seed_actions": "policy"}, "sigma": "learned"},
 }
-"""Rows of our own: one policy that acts in several environments, and parts of rewards."""
+"""Rows of our own: one policy that acts in several environments, parts of rewards, critics that see σ."""
 ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
 TIMES = ("seconds", "projection_seconds", "commit", "code_hash")
 SMALL = {

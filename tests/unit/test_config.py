@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disk import config
+from disk.config.targets import advise
 from disk.errors import ConfigError
 
 PRESETS = sorted(
@@ -99,6 +100,64 @@ def test_a_preset_that_cannot_be_read_is_refused_with_its_path(tmp_path: Path):
     for path in (broken, empty, tmp_path / "absent.yaml"):
         with pytest.raises(ConfigError, match=path.name):
             config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line", "first"),
+    [
+        ("environments:\n  a: 1\n\nenvironments:\n  b: 2\n", "environments", 4, 1),
+        ("methods:\n  disk: {alpha: 1,\n    alpha: 2}\n", "alpha", 3, 2),
+        ("runs:\n- seeds: [0]\n  envs: [point]\n  seeds: [1]\n", "seeds", 4, 2),
+        ("a: &a {x: 1}\nb: {<<: *a, y: 1,\n  y: 2}\n", "y", 3, 2),
+    ],
+)
+def test_a_key_that_a_file_has_twice_is_refused_with_both_lines(
+    tmp_path: Path, text: str, key: str, line: int, first: int
+):
+    """PyYAML keeps the last one: rows that are pasted below a file would replace all its rows."""
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"mine\.yaml, line {line}: key '{key}' is already in line {first}"):
+        config.read([tmp_path / "mine.yaml"])
+
+
+def test_merge_keys_aliases_and_equal_keys_of_different_mappings_are_read_as_yaml_has_them(tmp_path: Path):
+    text = "a: &a {x: 1, y: 2}\nb: &b\n  <<: *a\n  x: 3\nc: {<<: *b, y: 4}\nd: [*b, *b]\n1: one\n'1': text\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    b = {"x": 3, "y": 2}
+    expected = {"a": {"x": 1, "y": 2}, "b": b, "c": {"x": 3, "y": 4}, "d": [b, b], 1: "one", "1": "text"}
+    assert config.read([tmp_path / "mine.yaml"]) == expected == yaml.safe_load(text)
+
+
+# ---------------------------------------------------------------- targets
+
+
+@pytest.mark.parametrize(
+    ("target", "results", "said"),
+    [
+        ("results/quick/point/hausdorff.csv", "results", "--configfile config/quick.yaml"),
+        ("results/laptop/ant/disk/seed0/metrics.csv", "results/quick", "--configfile config/laptop.yaml"),
+        ("results/point/hausdorff.csv", "results/quick", "ask for results/quick/point/hausdorff.csv"),
+        ("results/halfchetah/hausdorff.csv", "results", "did you mean 'halfcheetah'?"),
+        ("results/ant/dsk/seed0/metrics.csv", "results", "did you mean 'disk'?"),
+        ("results/quick/pont/hausdorff.csv", "results/quick", "did you mean 'point'?"),
+        ("results/quick/point/hausdorff.csv", "results/quick", None),
+        ("results/ant/flat/seed0/hierarchy/seed0.csv", "results", None),
+        ("results/ant/gallery/index.html", "results", None),
+        ("results/statistics.csv", "results/quick", None),
+        ("results/of_somebody/table.csv", "results", None),
+        ("figures", "results", None),
+    ],
+)
+def test_a_target_that_no_rule_makes_gets_an_advice(target: str, results: str, said: str | None):
+    loaded = config.load()
+    advice = advise(target, results, loaded.environments, loaded.methods)
+    if said is None:
+        assert advice is None
+    else:
+        assert advice is not None
+        assert advice.startswith(f"{target}: ")
+        assert said in advice
+        assert "\n" not in advice
 
 
 # ---------------------------------------------------------------- faults
@@ -286,6 +345,27 @@ def test_jobs_of_unknown_names_are_refused_with_the_known_ones():
         loaded.skill_job("point", "random", 0, 0)
     with pytest.raises(ConfigError, match="one after another"):
         loaded.joint_job("point", "disk", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "wrong", "meant"),
+    [
+        ({"runs": [{"envs": ["halfchetah"], "methods": ["disk"]}]}, "runs.0.envs", "halfchetah", "halfcheetah"),
+        ({"runs": [{"envs": ["point"], "methods": ["diskk"]}]}, "runs.0.methods", "diskk", "disk"),
+        ({"methods": {"mild": {"like": "dissk"}}}, "methods.mild.like", "dissk", "disk"),
+        ({"methods": {"dads": {"steps": {"hoper": 9}}}}, "methods.dads.steps.hoper", "hoper", "hopper"),
+        (
+            {"environments": {"ant_broken": {"downstream": {"env": "antt"}}}},
+            "environments.ant_broken.downstream.env",
+            "antt",
+            "ant",
+        ),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_one_that_was_probably_meant(
+    change: dict[str, Any], path: str, wrong: str, meant: str
+):
+    assert f"{path}: {wrong!r} is unknown; did you mean {meant!r}?" in refusal(change)
 
 
 def _at(path: list[Any], value: Any) -> Any:

@@ -94,6 +94,12 @@ def unsettle(mlp: MLP) -> None:
                     statistic.uniform_(0.5, 2.0, generator=generator)
 
 
+def sigmas(batch: Batch) -> tuple[Tensor, Tensor]:
+    """σ(s) and σ(s') as critics see them; without columns where they do not."""
+    part = batch.columns.parts.get("sigma_before")
+    return (batch.obs[:, :0], batch.obs[:, :0]) if part is None else (batch.rows[:, part], batch.sigma)
+
+
 class Reference:
     """SAC with each kind of critic as its paper has it: torch.nn, autograd, torch.optim.Adam."""
 
@@ -118,7 +124,9 @@ class Reference:
 
     def values(self, batch: Batch, next_action: Tensor) -> tuple[Tensor, Tensor]:
         """Values of the batch and of what follows, (2, B) each, critics in training mode."""
-        now, then = batch.obs_action, torch.cat((batch.next_obs, next_action), dim=1)
+        before, after = sigmas(batch)
+        now = torch.cat((batch.obs, before, batch.action), dim=1)
+        then = torch.cat((batch.next_obs, after, next_action), dim=1)
         if self.kind in BATCH_NORMS:
             both = torch.stack([critic(torch.cat((now, then)))[:, 0] for critic in self.critics])
             values, next_values = both[:, : len(now)], both[:, len(now) :]
@@ -147,7 +155,7 @@ class Reference:
         if self.updates % config.actor_every == 0:
             self.critics.eval()
             action, log_prob = self.act(batch.obs)
-            inputs = torch.cat((batch.obs, action), dim=1)
+            inputs = torch.cat((batch.obs, sigmas(batch)[0], action), dim=1)
             value = torch.stack([critic(inputs)[:, 0] for critic in self.critics]).amin(0)
             self.step(1, (self.log_alpha.exp().detach() * log_prob - value).mean())
             self.step(2, (self.log_alpha.exp() * (-log_prob.detach() + batch.action.shape[1])).mean())
@@ -164,11 +172,14 @@ class Reference:
 @pytest.mark.parametrize("changes", [{}, {"actor_every": 3, "adam_beta1": 0.5, "target_every": 1}], ids=str)
 @pytest.mark.parametrize("hidden", [[8, 8], [5], [6, 4, 7]], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_updates_equal_those_of_torch_modules_under_autograd(kind: str, hidden: list[int], changes: dict[str, Any]):
-    sac = make(critic=kind, hidden=hidden, learning_rate=0.01, target_momentum=0.3, **changes)
+@pytest.mark.parametrize("seen", [0, 2])
+def test_updates_equal_those_of_torch_modules_under_autograd(
+    seen: int, kind: str, hidden: list[int], changes: dict[str, Any]
+):
+    sac = make(critic=kind, hidden=hidden, learning_rate=0.01, target_momentum=0.3, seen=seen, **changes)
     reference = Reference(sac, kind)
     for i in range(9):
-        batch, reward = random_batch(i)
+        batch, reward = random_batch(i, seen=seen)
         metrics = sac.update(batch, reward)
         reference.update(batch, reward)
         torch.testing.assert_close(metrics["train/critic_loss"], reference.critic_loss.detach(), rtol=1e-8, atol=1e-8)
@@ -261,6 +272,30 @@ def test_a_network_by_itself_computes_what_torch_modules_compute_in_evaluation_m
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     for c in range(3):
         torch.testing.assert_close(mlp(x[None])[c], plain_network(mlp, c).eval()(x))
+
+
+def test_what_critics_see_adds_up_by_hand():
+    """Weights 1, 10 and 100 of observation, σ and action: which number goes where is read off the value's digits."""
+    sac = make(obs=1, actions=1, seen=1, critic="no_target", hidden=[1], batch_size=2)
+    with torch.no_grad():
+        sac.critic.weights[0].copy_(torch.tensor([[1.0], [10.0], [100.0]]))
+        sac.critic.weights[1].fill_(1.0)
+    obs, sigma, action = (torch.tensor([[value, 0.0]]).T for value in (1.0, 2.0, 3.0))
+    batch = batch_of(obs, action, obs + 3.0, sigma + 3.0, sigma_before=sigma)
+    critics, other = sac._critics, torch.tensor([[6.0], [7.0]])
+    assert critics.values(batch).tolist() == [[[321.0], [0.0]]] * 2
+    assert critics.next_values(batch, other).tolist() == [[[654.0], [733.0]]] * 2
+    assert critics.evaluate(batch.critic_obs, other).tolist() == [[[621.0], [700.0]]] * 2
+    by_value = torch.tensor([[[1.0], [0.0]], [[0.0], [2.0]]])  # of the first critic one row, of the second the other
+    assert critics.by_action(by_value).tolist() == [[100.0], [200.0]]
+
+
+def test_the_actor_does_not_see_sigma():
+    """It starts from the weights that it has without σ, so saved policies have one form."""
+    sac, other = make(seen=2), make()
+    assert sac.critic.weights[0].shape[1] == other.critic.weights[0].shape[1] + 2
+    for ours, theirs in zip(sac.actor.parameters(), other.actor.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", BATCH_NORMS)

@@ -63,6 +63,27 @@ def test_a_batch_gives_back_what_was_added():
     assert replay.newest(1)[0, -1] == 0.0
 
 
+def test_where_critics_see_sigma_it_stands_behind_both_observations():
+    replay = Replay(4, Columns(obs=2, action=1, sigma=2, label=1, sigma_before=2), CPU)
+    before, after = np.array([4.0, 5.0]), np.array([9.0, 10.0])
+    replay.add(np.array([1.0, 2.0]), np.array([3.0]), np.array([6.0, 7.0]), True, after, 8.0, sigma_before=before)
+    batch = replay.sample(1, generator())
+    assert batch.obs.tolist() == [[1.0, 2.0]]
+    assert batch.critic_obs.tolist() == [[1.0, 2.0, 4.0, 5.0]]
+    assert batch.obs_action.tolist() == [[1.0, 2.0, 4.0, 5.0, 3.0]]
+    assert batch.action.tolist() == [[3.0]]
+    assert batch.next_obs.tolist() == [[6.0, 7.0]]
+    assert batch.critic_next_obs.tolist() == [[6.0, 7.0, 9.0, 10.0]]
+    assert batch.sigma.tolist() == [[9.0, 10.0]]
+    assert (batch.terminated.item(), batch.label.item()) == (1.0, 8.0)
+
+
+def test_without_the_column_critics_see_observations():
+    batch = filled(50, 20).sample(5, generator())
+    assert torch.equal(batch.critic_obs, batch.obs)
+    assert torch.equal(batch.critic_next_obs, batch.next_obs)
+
+
 def test_what_was_added_is_a_copy():
     replay, obs = Replay(4, COLUMNS, CPU), np.ones(3)
     replay.add(obs, np.ones(2), obs, False, np.ones(2))

@@ -28,18 +28,20 @@ def settings(**changes: Any) -> Sac:
     return Sac.model_validate({**load().sac.model_dump(), "hidden": [8, 8], "batch_size": BATCH, **changes})
 
 
-def make(seed: int = 1, obs: int = OBS, actions: int = ACTIONS, **changes: Any) -> SAC:
-    return SAC(obs, actions, settings(**changes), torch.Generator().manual_seed(seed), CPU)
+def make(seed: int = 1, obs: int = OBS, actions: int = ACTIONS, seen: int = 0, **changes: Any) -> SAC:
+    """`seen`: width of σ, where critics see it."""
+    return SAC(obs, actions, settings(**changes), torch.Generator().manual_seed(seed), CPU, seen)
 
 
-def random_batch(seed: int, terminated: float = 0.3) -> tuple[Batch, Tensor]:
+def random_batch(seed: int, terminated: float = 0.3, seen: int = 0) -> tuple[Batch, Tensor]:
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*size: int) -> Tensor:
         return torch.randn(*size, generator=generator)
 
     ends = (torch.rand(BATCH, generator=generator) < terminated).to(torch.get_default_dtype())
-    return batch_of(draw(BATCH, OBS), draw(BATCH, ACTIONS).tanh(), draw(BATCH, OBS), draw(BATCH, 1), ends), draw(BATCH)
+    parts = draw(BATCH, OBS), draw(BATCH, ACTIONS).tanh(), draw(BATCH, OBS), draw(BATCH, seen or 1), ends
+    return batch_of(*parts, draw(BATCH, seen)), draw(BATCH)
 
 
 @pytest.fixture

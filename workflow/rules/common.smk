@@ -11,14 +11,17 @@ from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import validate
 
 import disk.config
+import disk.config.targets
 import disk.errors
 import disk.figures.catalogue
 import disk.storage.layout
 import disk.storage.lock
 
 # A module's configuration, or that of a working directory, may hold changes only.
-SETTINGS = disk.config.merge(disk.config.read(disk.config.DEFAULT_FILES), config)
 try:
+    # Snakemake has read these files already, but it drops a key that is in a file twice.
+    disk.config.read(map(Path, workflow.configfiles))
+    SETTINGS = disk.config.merge(disk.config.read(disk.config.DEFAULT_FILES), config)
     CONFIG = disk.config.parse(SETTINGS)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
@@ -110,6 +113,17 @@ def check_worlds():
             raise WorkflowError(f"environments.{env}: {error}")
 
 
+def check_targets():
+    """Refuse targets that belong to another preset or hold a misspelt name: Snakemake only says that no rule makes them."""
+    # Snakemake reads its targets after the workflow.
+    for word in sys.argv[1:]:
+        advice = disk.config.targets.advise(
+            word, str(RESULTS), CONFIG.environments, CONFIG.methods
+        )
+        if advice and not os.path.exists(word):
+            raise WorkflowError(advice)
+
+
 def claim_results():
     """Lock the results; refuse them if a Snakemake of another directory works on them."""
     try:
@@ -118,6 +132,8 @@ def claim_results():
         raise WorkflowError(str(error))
 
 
+if workflow.is_main_process and workflow.modifier.parent_modifier is None:
+    check_targets()  # those of a module's parent are its own
 if workflow.is_main_process and not workflow.dryrun:
     # The kernel frees these locks when this Snakemake ends. If it was killed, the next one removes its remains.
     ALIVE = disk.storage.lock.stay_alive(Path(".snakemake/locks"))
