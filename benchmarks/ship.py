@@ -4,8 +4,9 @@
 
 Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
 thinned; paths.csv, where its skills went, thinned, with the ends of all episodes; and about.json, what it took and
-which code made it. An environment's forgetting.csv and downstream.csv and the curves of controllers come along. Runs
-that were shipped before and are not among the results stay, so that runs of several machines come together.
+which code made it. An environment's forgetting.csv and downstream.csv, the curves of controllers, and a run's
+usable.csv and changes.csv come along. Runs that were shipped before and are not among the results stay, so that
+runs of several machines come together.
 benchmarks/tables.py prints the tables of what was shipped.
 """
 
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -27,7 +30,10 @@ EVERY = 20
 """Steps between two points of a path."""
 DRAWN = 5
 """Episodes of a skill whose paths are kept; of the others, where they end."""
-WHOLE = ("*/forgetting.csv", "*/downstream.csv", "*/*/seed*/hierarchy/seed*.csv")
+WHOLE = (
+    *("*/forgetting.csv", "*/downstream.csv", "*/*/seed*/hierarchy/seed*.csv"),
+    *("*/*/seed*/usable.csv", "*/*/seed*/changes.csv"),
+)
 """Small tables that are kept as they are."""
 
 
@@ -60,7 +66,10 @@ def ship(run: Path, benchmarks: Path, out: Path) -> None:
 
 
 def about(run: Path, benchmarks: Path) -> dict[str, object]:
-    """Steps and CPU-hours of a run's trainings, and the code that they were made by."""
+    """Steps and CPU-hours of a run's trainings, the code that they were made by, and how large the reward's terms were.
+
+    `mean_terms` begins with the second skill: the first one has no such means.
+    """
     paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
     stats = {path: load_stats(path) for path in paths}
     names = {path: "joint" if path.parent == run else path.parent.name for path in paths}
@@ -73,10 +82,18 @@ def about(run: Path, benchmarks: Path) -> dict[str, object]:
         "steps": sum(steps),
         "steps_by_training": steps,
         "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats.values()),
-        "cpu_hours": round(sum(used) / 3600, 3),
+        **({} if None in (terms := [each.get("mean_terms") for each in stats.values()][1:]) else {"mean_terms": terms}),
+        **({} if (probes := probe_steps(list(stats.values()))) is None else {"probe_steps": probes}),
+        "cpu_hours": round(sum(used) / 3600, 5),
         **settings,
         **code,
     }
+
+
+def probe_steps(stats: Sequence[Mapping[str, Any]]) -> int | None:
+    """Steps of frozen skills that probed the world, or None if no skill of the run does that."""
+    aware = [each["aware"] for each in stats if "aware" in each]
+    return sum(sum(each["spent"]) for each in aware) if aware else None
 
 
 def seconds(stats: dict[str, object], benchmark: Path) -> float:

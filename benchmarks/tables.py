@@ -1,16 +1,20 @@
 """The tables of docs/results.md and README.md: measures of shipped runs, what they cost and what the paper has.
 
     python benchmarks/tables.py docs/results/laptop [ENV ...] [--page docs/results.md README.md] [--figures DIRECTORY]
+    python benchmarks/tables.py docs/results --beside FIGURE.svg docs/results/laptop/ant/disk/seed0 RUN ...
 
 Behind a mean stand the seeds' values, or from five seeds on the 95 % bootstrap interval. Visits are steps outside the
 budget. CPU-hours are of one seed's trainings, visits included: compare methods by them too. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
 method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
-`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world, at `<!-- front: ENV … -->` a shorter one; at
+`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world, at `<!-- front: ENV … -->` one for each
+method, from that of these folders in which it does better; at
 `<!-- equal_time: ENV SHORT -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` a row for each
-world, with the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends; at
-`<!-- forgetting: ENV -->` what skills that were learned in one world still do there at the end; at
-`<!-- downstream: ENV -->` what controllers over them reach. benchmarks/ship.py ships runs.
+world, with the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends, at
+`<!-- walks: RUN … -->` how many of each run's skills move, in how many directions, and how often they fall; at
+`<!-- terms: ENV … -->` how large the reward's two terms were; at `<!-- forgetting: ENV -->` what skills that were
+learned in one world still do there at the end; at `<!-- downstream: ENV -->` what controllers over them reach.
+benchmarks/ship.py ships runs.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from disk.evaluation.metrics import FEWEST, PAPER_HAUSDORFF, interval
 from disk.evaluation.run import read_runs
 
 MEASURES = ("hausdorff", "movers", "distinct", "goal_distance", "isolation", "coverage", "consistency", "distance")
-FIRST = ("disk", "dads", "dads_scaled", "diayn", "diayn_sigma", "metra", "random", "random_sampled")
+FIRST = ("disk", "disk_plus", "dads", "dads_scaled", "diayn", "diayn_sigma", "metra", "random", "random_sampled")
 """Methods that come first, in this order: what the paper compares, and METRA."""
 
 
@@ -43,11 +47,19 @@ def main() -> None:
     parser.add_argument("envs", nargs="*", help="default: all")
     parser.add_argument("--page", type=Path, nargs="+", default=[], help="pages whose tables to bring up to date")
     parser.add_argument("--figures", type=Path, help="directory to draw laptop_{env}.svg in")
+    parser.add_argument(
+        "--beside", type=Path, nargs="+", metavar="PATH", help="an SVG to draw, and the runs to draw in it"
+    )
     options = parser.parse_args()
+    if options.beside:
+        out, *runs = options.beside
+        draw(runs, out)
+        return
     for env in options.envs or sorted(path.name for path in options.shipped.iterdir() if path.is_dir()):
         print(f"\n## {env}\n\n{table(options.shipped / env)}")
         if options.figures:
-            draw(options.shipped / env, options.figures / f"{options.shipped.name}_{env}.svg")
+            runs = {run.parts[-2]: run for run in sorted((options.shipped / env).glob("*/seed*"), reverse=True)}
+            draw(list(runs.values()), options.figures / f"{options.shipped.name}_{env}.svg")  # each method's first seed
             draw_controllers(options.shipped / env, options.figures / f"{options.shipped.name}_{env}_downstream.svg")
     for page in options.page:
         page.write_text(with_tables(page.read_text(), options.shipped))
@@ -62,6 +74,8 @@ def with_tables(page: str, shipped: Path) -> str:
         "front": front,
         "counts": counts,
         "skills": ends,
+        "walks": walks,
+        "terms": terms,
         "forgetting": forgotten,
         "downstream": downstream,
     }
@@ -165,14 +179,27 @@ def short(*envs: Path) -> str:
 
 
 def front(*envs: Path) -> str:
-    """README's table: a row for each world, mean Hausdorff distances of the methods that most people ask for."""
-    methods, worlds = ("disk", "dads", "diayn", "metra"), load().environments
-    rows = [["world", *(f"`{method}`, m" for method in methods)], ["---"] * 5]
+    """README's table: a row for each method, from the folder in which it does better; from three seeds on."""
+    measures, best = ("movers", "distinct", "hausdorff"), dict[str, tuple[list[float], ...]]()
     for env in envs:
-        values = [_mean_hausdorff(env, method, worlds[env.name]) for method in methods]
-        seeds = f"{len(values[0])} seed{'s' if len(values[0]) > 1 else ''}"
-        rows.append([f"`{env.name}`, {seeds}", *(number(fmean(own)) if own else "–" for own in values)])
+        found = of_runs(env)
+        condition = next(condition for _, condition, _ in found)
+        for method in {method for method, _, _ in found}.intersection(FIRST):
+            own = tuple(found[method, condition, measure] for measure in measures)
+            if len(own[-1]) >= 3 and (method not in best or fmean(own[-1]) > fmean(best[method][-1])):
+                best[method] = own
+    skills = f"of {skills_of(envs[0])}"
+    rows = [["method", "seeds", f"movers, {skills}", f"distinct, {skills}", "mean Hausdorff, m"], ["---"] * 5]
+    for method, (movers, distinct, apart) in sorted(best.items(), key=lambda item: -fmean(item[1][-1])):
+        means = [number(fmean(each)) for each in (movers, distinct)]
+        rows.append([f"`{method}`", str(len(apart)), *means, cell(apart)])
     return markdown(rows)
+
+
+def skills_of(env: Path) -> int:
+    """How many skills the first run of a world has."""
+    first = read_runs([min(env.glob("*/seed*/metrics.csv"))])[0][2]
+    return int(first.loc[first["skill"] >= 0, "skill"].nunique())
 
 
 def _mean_hausdorff(env: Path, method: str, world: Environment) -> list[float]:
@@ -193,9 +220,7 @@ def counts(*envs: Path) -> str:
     rows, worlds = [head, ["---"] * len(head)], load().environments
     for env, own in found.items():
         condition, moves = next(condition for _, condition, _ in own), worlds[env.name].moves
-        first = read_runs([min(env.glob("*/seed*/metrics.csv"))])[0][2]
-        skills = first.loc[first["skill"] >= 0, "skill"].nunique()
-        cells = [f"`{env.name}`", str(skills), f"> {moves:g} m" if moves else "–"]
+        cells = [f"`{env.name}`", str(skills_of(env)), f"> {moves:g} m" if moves else "–"]
         for method in methods:
             movers, distinct = (own.get((method, condition, metric), []) for metric in ("movers", "distinct"))
             cells.append(f"{cell(distinct)} of {fmean(movers):.2g}" if distinct and movers else "–")
@@ -216,6 +241,56 @@ def ends(run: Path) -> str:
         direction = f"{math.degrees(math.atan2(y, x)):.0f}°" if math.hypot(x, y) > apart else "–"
         rows.append([f"{skill + 1}", f"{steps:,}", f"({x:.1f}, {y:.1f})", direction, number(away), number(apart)])
     return markdown(rows)
+
+
+def walks(*runs: Path) -> str:
+    """A row for each run: its movers, directions of theirs at least 30° apart, and the share of their episodes that
+    end before the longest does, in a fall."""
+    head = ["run", "skills", "movers", "directions", "falls of movers", "distinct", "hausdorff", "steps", "CPU-hours"]
+    rows = [head, ["---"] * len(head)]
+    for run in runs:
+        env, method, seed = run.parts[-3:]
+        about, measured = json.loads((run / "about.json").read_text()), pd.read_csv(run / "metrics.csv")
+        means = measured[measured["condition"] == measured["condition"].iloc[0]].groupby("metric")["value"].mean()
+        last = (
+            pd.read_csv(run / "paths.csv").sort_values("step").groupby(["skill", "episode"])[["step", "x", "y"]].last()
+        )
+        away = np.hypot(last["x"], last["y"]).groupby("skill").mean()
+        moving = last[
+            last.index.get_level_values("skill").isin(away.index[away > (load().environments[env].moves or 0.0)])
+        ]
+        ended = moving.groupby("skill")[["x", "y"]].mean()
+        ways = directions(np.degrees(np.arctan2(ended["y"], ended["x"])).tolist())
+        falls = int((moving["step"] < last["step"].max()).sum())
+        cells = [f"`{env}/{method}/{seed}`", str(len(away)), str(len(ended)), str(ways), f"{falls} of {len(moving)}"]
+        cost = [f"{about['steps']:,}", f"{about['cpu_hours']:.2f}"]
+        rows.append([*cells, number(means["distinct"]), number(means["hausdorff"]), *cost])
+    return markdown(rows)
+
+
+def terms(*envs: Path) -> str:
+    """How large α·r_c was beside β·r_d while the third skill was trained: the ratio of their means, seed by seed."""
+    rows = [["world", "method", "seeds", "α·r_c : β·r_d of the third skill"], ["---"] * 4]
+    for env in envs:
+        for method in sorted({path.parts[-3] for path in env.glob("*/seed*/about.json")}, key=_place):
+            about = [json.loads(path.read_text()) for path in sorted(env.glob(f"{method}/seed*/about.json"))]
+            third = [each["mean_terms"][1] for each in about if len(each.get("mean_terms", [])) > 1]
+            if third:
+                ratios = ", ".join(f"{consistency / diversity:.2f}" for consistency, diversity in third)
+                rows.append([f"`{env.name}`", f"`{method}`", str(len(third)), ratios])
+    return markdown(rows)
+
+
+def directions(angles: Sequence[float], apart: float = 30.0) -> int:
+    """How many of these angles, in degrees, can be chosen so that any two are at least `apart`."""
+    best = 0
+    for first in angles:
+        chosen, turned = 0, -apart
+        for angle in sorted((each - first) % 360.0 for each in angles):
+            if angle - turned >= apart and angle <= 360.0 - apart:
+                chosen, turned = chosen + 1, angle
+        best = max(best, chosen)
+    return best
 
 
 def forgotten(env: Path) -> str:
@@ -246,14 +321,14 @@ def downstream(env: Path) -> str:
     return markdown(rows)
 
 
-def draw(env: Path, out: Path) -> None:
-    """Where the skills of each method's first seed go, in the environment's first condition."""
+def draw(runs: Sequence[Path], out: Path) -> None:
+    """Where the skills of these runs, one of each method, go in the environment's first condition."""
     from disk.figures.trajectories import trajectories
 
-    methods = sorted({path.parts[-3] for path in env.glob("*/seed*/paths.csv")}, key=_place)
-    paths = {method: pd.read_csv(min(env.glob(f"{method}/seed*/paths.csv"))) for method in methods}
+    ordered = sorted(runs, key=lambda run: _place(run.parts[-2]))
+    paths = {run.parts[-2]: pd.read_csv(run / "paths.csv") for run in ordered}
     flat = all((frame["y"] == 0).all() for frame in paths.values())
-    trajectories(paths, out, title=env.name, one_dimensional=flat, drawn=5)
+    trajectories(paths, out, title=ordered[0].parts[-3], one_dimensional=flat, drawn=5)
 
 
 def draw_controllers(env: Path, out: Path) -> None:

@@ -3,10 +3,11 @@
 Each run is a process of its own with one thread. Its clock is its CPU time from the start of Python, imports and
 compilers included. Looks at the quality, after each quarter of a skill, are left out. A look rolls out the finished
 skills and the one in training. Quality is the mean Hausdorff distance over all planned skills: those that are not there
-yet count 0. A run ends when it has the quality, or with its last skill: then it did not get there.
+yet count 0. A run ends when it has the quality, with its last skill, or when its minutes are used up: in the last two
+cases it did not get there. Runs share `--total` minutes by the clock. Runs that find none left are not started.
 
-    python benchmarks/time_to_skill.py              # the point robot, and the first minutes of HalfCheetah
-    python benchmarks/time_to_skill.py --full       # every environment to the end: hours
+    python benchmarks/time_to_skill.py              # the point robot, and our settings on HalfCheetah: 20 minutes
+    python benchmarks/time_to_skill.py --full       # every environment and contender to the end: hours
     python benchmarks/time_to_skill.py --envs halfcheetah --contenders disk,disk_crossq --seeds 0,1,2 --minutes 60
 """
 
@@ -38,11 +39,15 @@ CONTENDERS: dict[str, Said] = {
     "disk": {"method": "disk"},
     "disk_bf16": {"method": "disk", "sac": {"precision": "bf16"}},
     "disk_crossq": {"method": "disk_crossq"},
+    "disk_plus": {"method": "disk_plus"},
     "disk_crossq_bf16": {"method": "disk_crossq", "sac": {"precision": "bf16"}},
     "sb3": {"method": "disk", "peer": "sb3"},
     "sbx": {"method": "disk", "peer": "sbx"},
     "sbx_crossq": {"method": "disk_crossq", "peer": "sbx_crossq"},
 }
+OURS, PEERS = ("disk", "disk_crossq", "disk_plus"), ("sb3", "sbx", "sbx_crossq")
+DEFAULT = {"point": (*OURS, *PEERS)}
+"""Contenders of an environment where `--contenders` names none; elsewhere OURS."""
 LOOKS = 4
 """Looks at the quality of a skill in training."""
 
@@ -54,25 +59,35 @@ class Finished(Exception):
 class Chain:
     """A run in training, and what it had reached at each look."""
 
-    def __init__(self, env: str, contender: Said, seed: int, preset: str, target: Said, minutes: float) -> None:
+    def __init__(
+        self, env: str, contender: Said, seed: int, preset: str, target: Said, minutes: float, clock: float
+    ) -> None:
         from disk import config as configuration
 
         self.env, self.contender, self.seed, self.target, self.minutes = env, contender, seed, target, minutes
         self.config = configuration.load(PROJECT / preset)
         self.planned = self.config.environment(env).skills
         self.looks: list[Said] = []
+        self.taken = 0  # steps of finished skills
         self._outside = 0.0  # CPU seconds of the looks
+        self._ends = time.monotonic() + 60.0 * clock
 
     def reached(self) -> bool:
-        return all(self.looks[-1][name] >= value for name, value in self.target.items())
+        return bool(self.looks) and all(self.looks[-1][name] >= value for name, value in self.target.items())
 
     def look(self, policies: list[Path], steps: int) -> None:
         """Measure the skills so far, outside the clock."""
         before = time.process_time()
-        minutes = (before - self._outside) / 60.0
-        self.looks.append({"cpu_minutes": minutes, "steps": steps, **self.quality(policies)})
+        self.looks.append({"cpu_minutes": self.cpu_minutes(), "steps": steps, **self.quality(policies)})
         self._outside += time.process_time() - before
-        if self.reached() or minutes > self.minutes:
+        if self.reached():
+            raise Finished
+
+    def cpu_minutes(self) -> float:
+        return (time.process_time() - self._outside) / 60.0
+
+    def stop_if_too_late(self) -> None:
+        if self.cpu_minutes() > self.minutes or time.monotonic() > self._ends:
             raise Finished
 
     def quality(self, policies: list[Path]) -> Said:
@@ -106,17 +121,18 @@ class Chain:
             parts.agents[0] = peer
         checkpoint = Checkpoint(folder.with_suffix(".checkpoint"), stamp(job.canonical(), {}))
         training = Training(parts, self.config.runtime, checkpoint)
-        marks = [parts.steps * mark // LOOKS for mark in range(1, LOOKS)] if skill else []
+        every = max(1, job.steps // LOOKS)
+        marks = list(range(every, parts.steps, every)) if skill else []  # a budget may give more than the job's steps
         policies, now = [each / "policy.safetensors" for each in folders], folder.with_suffix(".now")
-        taken = job.steps * skill
 
         def after_an_episode() -> int:
-            if marks and training.step >= marks[0]:
+            self.stop_if_too_late()
+            if marks and marks[0] <= training.step < parts.steps:  # a finished skill gets its look below
                 marks.pop(0)
                 if peer:
                     peer.export()
                 parts.skills().save(now)
-                self.look([*policies, now], taken + training.step)
+                self.look([*policies, now], self.taken + training.step)
             return 0
 
         train(training, after_an_episode)
@@ -126,8 +142,9 @@ class Chain:
         write_skill(job, parts, training.progress, "", identity(job, folders), folder)
         checkpoint.remove()
         checkpoint.close()
+        self.taken += parts.steps
         if skill:
-            self.look([*policies, folder / "policy.safetensors"], taken + parts.steps)
+            self.look([*policies, folder / "policy.safetensors"], self.taken)
 
     def run(self, scratch: Path) -> Said:
         """Train the chain until it has the quality, or has no minutes or no skills left."""
@@ -138,7 +155,10 @@ class Chain:
         with suppress(Finished):
             for skill, folder in enumerate(folders):
                 self.learn(folders[:skill], folder)
-        return {"seed": self.seed, "reached": self.reached(), **self.looks[-1], "looks": self.looks}
+        nothing: Said = {"steps": 0, "hausdorff": 0.0, "movers": 0.0}
+        last = self.looks[-1] if self.looks else nothing
+        used = last["cpu_minutes"] if self.reached() else self.cpu_minutes()
+        return {"seed": self.seed, "reached": self.reached(), **last, "cpu_minutes": used, "looks": self.looks}
 
 
 def in_a_process(**asked: Any) -> Said:
@@ -159,12 +179,15 @@ def summary(runs: list[Said]) -> Said:
     return {"median_minutes": None if median == float("inf") else median, "reached": reached, "runs": runs}
 
 
-def show(env: str, target: Said, rows: dict[str, Said]) -> None:
+def show(env: str, target: Said, rows: dict[str, Said | None]) -> None:
     wanted = ", ".join(f"{name} {value:g}" for name, value in target.items())
     print(f"\n{env}: CPU-minutes to {wanted}")
     print(f"{'':18}{'median':>8}{'got there':>11}{'disk / it':>11}   last quality of each seed")
-    ours = rows.get("disk", {}).get("median_minutes")
+    ours = (rows.get("disk") or {}).get("median_minutes")
     for name, row in rows.items():
+        if row is None:
+            print(f"{name:18}{'not measured':>19}")
+            continue
         median, of = row["median_minutes"], len(row["runs"])
         ratio = f"{ours / median:11.2f}" if ours and median else f"{'':11}"
         last = ", ".join(f"{run['hausdorff']:.1f} at {run['cpu_minutes']:.1f}" for run in row["runs"])
@@ -174,11 +197,10 @@ def show(env: str, target: Said, rows: dict[str, Said]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the CPU time to a set of skills.")
     parser.add_argument("--envs", default="point,halfcheetah", help=f"of {', '.join(TARGETS)}")
-    parser.add_argument(
-        "--contenders", default="disk,disk_crossq,sb3,sbx,sbx_crossq", help=f"of {', '.join(CONTENDERS)}"
-    )
+    parser.add_argument("--contenders", help=f"of {', '.join(CONTENDERS)}; default: peers on the point robot only")
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--minutes", type=float, default=1.5, help="CPU-minutes that a run may take")
+    parser.add_argument("--minutes", type=float, default=5.0, help="CPU-minutes that a run may take")
+    parser.add_argument("--total", type=float, default=19.0, help="minutes by the clock for all runs together")
     parser.add_argument("--full", action="store_true", help="every environment, three seeds, to the end")
     parser.add_argument("--preset", help="configuration over the default one (default: quick or laptop)")
     parser.add_argument("--hausdorff", type=float, help="another quality for all environments")
@@ -192,16 +214,25 @@ def main() -> None:
         return
     if arguments.full:
         arguments.envs, arguments.seeds, arguments.minutes = ",".join(TARGETS), "0,1,2", 1e9
+        arguments.total, arguments.contenders = 1e9, arguments.contenders or ",".join((*OURS, *PEERS))
+    ends = time.monotonic() + 60.0 * arguments.total
     result: Said = {"machine": machine(), "minutes": arguments.minutes, "environments": {}}
     for env in arguments.envs.split(","):
         target = TARGETS[env] if arguments.hausdorff is None else {"hausdorff": arguments.hausdorff}
-        rows: dict[str, Said] = {}
+        rows: dict[str, Said | None] = {}
         result["environments"][env] = {"target": target, "contenders": rows}
-        for name in arguments.contenders.split(","):
+        chosen = arguments.contenders.split(",") if arguments.contenders else DEFAULT.get(env, OURS)
+        for name in chosen:
             asked = {"env": env, "contender": CONTENDERS[name], "preset": arguments.preset or PRESETS[env]}
-            seeds = map(int, arguments.seeds.split(","))
-            runs = [in_a_process(**asked, seed=seed, target=target, minutes=arguments.minutes) for seed in seeds]
-            rows[name] = summary(runs)
+            asked |= {"target": target, "minutes": arguments.minutes}
+            runs = []
+            for seed in map(int, arguments.seeds.split(",")):
+                left = (ends - time.monotonic()) / 60.0
+                if left > 0.0:
+                    runs.append(in_a_process(**asked, seed=seed, clock=left))
+            if not runs:
+                print(f"{env}, {name}: not measured, the {arguments.total:g} minutes are used up")
+            rows[name] = summary(runs) if runs else None  # None: not measured
             save(arguments.out, result)  # after each: a killed benchmark keeps what it has
         show(env, target, rows)
 
