@@ -1,6 +1,6 @@
 """Finished runs in small: what docs/results.md is made from, for the repository.
 
-    python benchmarks/ship.py results/laptop logs/laptop/benchmarks docs/results/laptop
+    python benchmarks/ship.py results/laptop docs/results/laptop
 
 Of every run that has been measured, `{env}/{method}/seed{n}/` there gets metrics.csv; curve.csv, the training curve,
 thinned; paths.csv, where its skills went, thinned, with the ends of all episodes; and about.json, what it took and
@@ -13,7 +13,6 @@ benchmarks/tables.py prints the tables of what was shipped.
 from __future__ import annotations
 
 import argparse
-import csv
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,12 +38,12 @@ WHOLE = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("results", "benchmarks", "out"):
+    for name in ("results", "out"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args()
     for metrics in sorted(options.results.glob("*/*/seed*/metrics.csv")):
         run = metrics.parent.relative_to(options.results)
-        ship(metrics.parent, options.benchmarks / run, options.out / run)
+        ship(metrics.parent, options.out / run)
         print(options.out / run)
     for table in sorted(path for name in WHOLE for path in options.results.glob(name)):
         out = options.out / table.relative_to(options.results)
@@ -52,7 +51,7 @@ def main() -> None:
         shutil.copyfile(table, out)
 
 
-def ship(run: Path, benchmarks: Path, out: Path) -> None:
+def ship(run: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(run / "metrics.csv", out / "metrics.csv")
     curve = pd.read_csv(run / "progress.csv")
@@ -62,18 +61,16 @@ def ship(run: Path, benchmarks: Path, out: Path) -> None:
     last = paths.groupby(["skill", "episode"])["step"].transform("max")
     kept = (paths["step"] == last) | ((paths["episode"] < DRAWN) & (paths["step"] % EVERY == 0))
     paths.loc[kept, ["skill", "episode", "step", "x", "y"]].to_csv(out / "paths.csv", index=False, float_format="%.4g")
-    save_json(out / "about.json", about(run, benchmarks))
+    save_json(out / "about.json", about(run))
 
 
-def about(run: Path, benchmarks: Path) -> dict[str, object]:
+def about(run: Path) -> dict[str, object]:
     """Steps and CPU-hours of a run's trainings, the code that they were made by, and how large the reward's terms were.
 
     `mean_terms` begins with the second skill: the first one has no such means.
     """
     paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
     stats = {path: load_stats(path) for path in paths}
-    names = {path: "joint" if path.parent == run else path.parent.name for path in paths}
-    used = [seconds(each, benchmarks / f"{names[path]}.tsv") for path, each in stats.items()]
     code = {key: sorted({str(each.get(key)) for each in stats.values()}) for key in ("commit", "code_hash")}
     job = next(iter(stats.values()))["job"]
     settings = {key: job["sac"][key] for key in ("batch_size", "updates_per_step", "seed_steps")}
@@ -84,26 +81,22 @@ def about(run: Path, benchmarks: Path) -> dict[str, object]:
         "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats.values()),
         **({} if None in (terms := [each.get("mean_terms") for each in stats.values()][1:]) else {"mean_terms": terms}),
         **({} if (probes := probe_steps(list(stats.values()))) is None else {"probe_steps": probes}),
-        "cpu_hours": round(sum(used) / 3600, 5),
+        "cpu_hours": round(cpu_seconds(run) / 3600, 5),
         **settings,
         **code,
     }
+
+
+def cpu_seconds(run: Path) -> float:
+    """CPU time of a run's trainings. Snakemake's benchmark files look every half minute and miss the end of a job."""
+    paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
+    return sum(float(load_stats(path)["cpu_seconds"]) for path in paths)
 
 
 def probe_steps(stats: Sequence[Mapping[str, Any]]) -> int | None:
     """Steps of frozen skills that probed the world, or None if no skill of the run does that."""
     aware = [each["aware"] for each in stats if "aware" in each]
     return sum(sum(each["spent"]) for each in aware) if aware else None
-
-
-def seconds(stats: dict[str, object], benchmark: Path) -> float:
-    """CPU time of a training; of one that was resumed, whose last part alone has a benchmark, its time by the clock."""
-    clock = float(str(stats.get("seconds") or 0.0))
-    if not benchmark.exists():
-        return clock
-    with benchmark.open(newline="") as file:
-        used = list(csv.DictReader(file, delimiter="\t"))[-1]
-    return float(used["cpu_time"]) if float(used["s"]) > 0.9 * clock else clock
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Which parts of a reward make skills move: the table of config/tournament.yaml, from its metrics.csv files.
+"""Which parts of a reward or of a learner make skills move: the table of a preset's runs, from their metrics.csv files.
 
-    python benchmarks/tournament.py results/tournament          # also of what there is so far
-    python benchmarks/tournament.py docs/results/tournament --page docs/methods.md      # of what was shipped
+    python benchmarks/tournament.py config/tournament.yaml results/tournament        # also of what there is so far
+    python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} --page docs/methods.md
+    python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament} --page docs/methods.md
 
-Values of all seeds, in the environment's first condition: `distinct`, `movers`, mean isolation and mean Hausdorff
-distance, and CPU-minutes of training, from about.json or Snakemake's benchmark files. A value that no file has is a
-dash. The ranking is by the mean rank in distinct, movers and isolation over all environments. `--page` puts the tables
-where a page says `<!-- tournament -->`, up to `<!-- end -->`.
+A run of the preset comes from the first folder that has it. Values of all seeds, in the environment's first condition:
+`distinct`, `movers`, mean isolation and mean Hausdorff distance, and CPU-minutes of training. The ranking is by the
+mean rank in distinct, movers and isolation over all environments. `--page` puts the tables where a page says
+`<!-- tournament: PRESET -->`, up to `<!-- end -->`, where PRESET is the file's name without its ending.
 """
 
 from __future__ import annotations
@@ -14,34 +15,48 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+from ship import cpu_seconds
+
+from disk import config
 
 MEASURES = ("distinct", "movers", "isolation", "hausdorff")
 RANKED = MEASURES[:3]
 
 
-def measured(results: Path, benchmarks: Path) -> pd.DataFrame:
+def measured(runs: Iterable[tuple[str, str, int]], folders: Sequence[Path]) -> pd.DataFrame:
     """One row a run: environment, method, seed, its measures and its CPU-minutes."""
     rows = []
-    for path in sorted(results.glob("*/*/seed*/metrics.csv")):
-        env, method, seed = path.relative_to(results).parts[:3]
-        table = pd.read_csv(path)
+    for env, method, seed in runs:
+        places = [folder / env / method / f"seed{seed}" for folder in folders]
+        run = next((place for place in places if (place / "metrics.csv").exists()), None)
+        if run is None:
+            continue
+        table = pd.read_csv(run / "metrics.csv")
         first = table[table["condition"] == table["condition"].iloc[0]]
         means = first.groupby("metric")["value"].mean()  # over skills; of a run's own measures there is one value
-        row = {"env": env, "method": method, "seed": int(seed.removeprefix("seed"))}
-        minutes = cpu_minutes(path.with_name("about.json"), benchmarks / env / method / seed)
-        rows.append({**row, **{name: means.get(name) for name in MEASURES}, "minutes": minutes})
+        row = {"env": env, "method": method, "seed": seed, "minutes": cpu_minutes(run)}
+        rows.append({**row, **{name: means.get(name) for name in MEASURES}})
     return pd.DataFrame(rows)
 
 
-def cpu_minutes(about: Path, benchmarks: Path) -> float | None:
-    """CPU time of a run's trainings, as shipped or as Snakemake measured it."""
-    if about.exists():
-        return 60.0 * float(json.loads(about.read_text())["cpu_hours"])
-    times = [pd.read_csv(file, sep="\t")["cpu_time"].iloc[0] for file in benchmarks.glob("*.tsv")]
-    return sum(map(float, times)) / 60.0 if times else None
+def cpu_minutes(run: Path) -> float:
+    """CPU time of a run's trainings, as shipped or as its files say."""
+    about = run / "about.json"
+    return 60.0 * float(json.loads(about.read_text())["cpu_hours"]) if about.exists() else cpu_seconds(run) / 60.0
+
+
+def planned(preset: Path) -> Iterator[tuple[str, str, int]]:
+    """Environment, method and seed of every run of a preset."""
+    given = config.load(preset)
+    for group in given.runs:
+        for env in group.envs:
+            for method in group.methods:
+                for seed in group.seeds or given.seeds:
+                    yield env, method, seed
 
 
 def ranking(runs: pd.DataFrame) -> pd.DataFrame:
@@ -74,16 +89,16 @@ def as_markdown(runs: pd.DataFrame) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--benchmarks", type=Path, help="where Snakemake's benchmark files are: logs/NAME/benchmarks")
+    parser.add_argument("preset", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--page", type=Path, help="the page whose tables to bring up to date")
     given = parser.parse_args()
-    runs = measured(given.results, given.benchmarks or Path("logs", given.results.name, "benchmarks"))
+    runs = measured(planned(given.preset), given.results)
     if runs.empty:
-        raise SystemExit(f"{given.results}: has no metrics.csv of any run yet")
+        raise SystemExit(f"{', '.join(map(str, given.results))}: no run of {given.preset} has a metrics.csv yet")
     print(tables := as_markdown(runs))
     if given.page:
-        found = re.compile(r"(<!-- tournament -->\n).*?(<!-- end -->)", re.DOTALL)
+        found = re.compile(rf"(<!-- tournament: {given.preset.stem} -->\n).*?(<!-- end -->)", re.DOTALL)
         given.page.write_text(found.sub(lambda at: f"{at[1]}{tables}\n\n{at[2]}", given.page.read_text()))
 
 

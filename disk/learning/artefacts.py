@@ -125,6 +125,7 @@ def write_skill(job: SkillJob, parts: Parts, progress: Progress, stamp: str, inp
         "inputs": inputs,
         "checksums": {name: checksum(out / name) for name in with_projection(job, *CHECKED)},
         "seconds": round(progress.seconds, 3),
+        "cpu_seconds": round(progress.cpu_seconds, 3),
     }
     save_stats(out / STATS, stats)  # last: where it is, the others are
 
@@ -169,6 +170,7 @@ def write_run(job: JointJob, parts: Parts, progress: Progress, stamp: str, snaps
         "stamp": stamp,
         "checksums": {name: checksum(out / name) for name in with_projection(job, SKILLS, *snapshots)},
         "seconds": round(progress.seconds, 3),
+        "cpu_seconds": round(progress.cpu_seconds, 3),
     }
     save_stats(out / STATS, stats)
 
@@ -183,4 +185,4 @@ def write_untrained(job: JointJob, out: Path) -> None:
     Skills(actor, torch.arange(job.skills), torch.zeros(job.skills, 0), meta).save(out / SKILLS)
     save_text(out / CURVE, "time/total_timesteps\n")
     sums = {SKILLS: checksum(out / SKILLS)}
-    save_stats(out / STATS, {"steps": 0, **provenance(job), "checksums": sums, "seconds": 0.0})
+    save_stats(out / STATS, {"steps": 0, **provenance(job), "checksums": sums, "seconds": 0.0, "cpu_seconds": 0.0})

@@ -7,6 +7,7 @@ time, which is also when a NaN or an infinity is found and blamed on its exact s
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -25,6 +26,11 @@ PENDING = 256
 """Updates whose metrics are kept on the device before they are looked at."""
 
 
+def cpu_time() -> float:
+    """CPU seconds of this process and of children that have ended."""
+    return sum(os.times()[:4])
+
+
 class Progress:
     def __init__(self, path: Path, log_every: int, total: int, label: str, device: torch.device) -> None:
         self.path, self.log_every, self.total = path, log_every, total
@@ -37,8 +43,8 @@ class Progress:
         self._episodes, self._episode_steps = 0, 0
         self._sigma = np.zeros(0)
         self._last_row = 0
-        self._earlier_seconds = 0.0
-        self._started = time.monotonic()
+        self._earlier_seconds = self._earlier_cpu = 0.0
+        self._started, self._cpu_before = time.monotonic(), cpu_time()
         self._resumed_at = 0
         self._bar = Bar(label, total)
 
@@ -46,6 +52,11 @@ class Progress:
     def seconds(self) -> float:
         """Wall time of this training, over all its processes."""
         return self._earlier_seconds + time.monotonic() - self._started
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of this training, over all its processes and those that they started and waited for."""
+        return self._earlier_cpu + cpu_time() - self._cpu_before
 
     def update(self, step: int, metrics: Mapping[str, Tensor]) -> None:
         if not self._names:
@@ -122,7 +133,7 @@ class Progress:
             "sigma": torch.from_numpy(self._sigma),
         }
         values = {"numbers": numbers, "names": self._names, "steps": self._steps, "lines": self.lines}
-        return tensors, {**values, "seconds": self.seconds}
+        return tensors, {**values, "seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], step: int) -> None:
         self._count, self._episodes, self._episode_steps, self._last_row = values["numbers"]
@@ -130,7 +141,8 @@ class Progress:
         self._sums, self._sigma = tensors["sums"].numpy().copy(), tensors["sigma"].numpy().copy()
         self._pending = torch.zeros(PENDING, len(self._names), device=self._pending.device)
         self._pending[: len(self._steps)].copy_(tensors["pending"])
-        self._earlier_seconds, self._resumed_at = values["seconds"], step
+        self._earlier_seconds, self._earlier_cpu = values["seconds"], values["cpu_seconds"]
+        self._resumed_at = step
         with writing(self.path):
             self.path.write_text(self.text() if self.lines else "")  # drops rows written after the checkpoint
         self._bar.start(step)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # the cheap rules read and write files without loading torch
 
 
-UNSIGNED = ("checksum", "seconds", "projection_seconds", "commit", "code_hash")
+UNSIGNED = ("checksum", "seconds", "cpu_seconds", "projection_seconds", "commit", "code_hash")
 """Keys of a stats.json that its checksum leaves out."""
 
 

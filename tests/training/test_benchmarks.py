@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -158,23 +159,22 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     from disk.evaluation.tables import save_rollouts
     from disk.storage.files import save_stats
 
-    results, benchmarks, shipped = (tmp_path / name / "hopper" for name in ("results", "benchmarks", "shipped"))
-    used = {(0, 0): (3600, 1800), (0, 1): (3600, 1800), (1, 0): (3600, 7200), (1, 1): (10, 5)}  # the last was resumed
+    results, shipped = (tmp_path / name / "hopper" for name in ("results", "shipped"))
+    used = {(0, 0): 1800, (0, 1): 1800, (1, 0): 7200, (1, 1): 3600}
     job = {"sac": {"batch_size": 128, "updates_per_step": 0.25, "seed_steps": 1000}}
-    for (seed, skill), (clock, cpu) in used.items():
+    for (seed, skill), cpu in used.items():
         run = Path("disk", f"seed{seed}")
         (results / run / f"skill0{skill}").mkdir(parents=True)
         stats = {
             "steps": 50_000,
             "collected_steps": 10_400,
             "seconds": 3600,
+            "cpu_seconds": cpu,
             "commit": "abc",
             "code_hash": "def",
             "job": job,
         }
         save_stats(results / run / f"skill0{skill}/stats.json", stats)
-        (benchmarks / run).mkdir(parents=True, exist_ok=True)
-        (benchmarks / run / f"skill0{skill}.tsv").write_text(f"s\tcpu_time\n{clock}\t{cpu}\n")
     steps = range(3 * EVERY + 1)
     columns = ["skill", "episode", "step", "x", "y"]
     paths = pd.DataFrame([(0, e, t, float(t), 0.0) for e in range(9) for t in steps], columns=columns)
@@ -185,11 +185,11 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
         (run / "progress.csv").write_text("step\n" + "".join(f"{row}\n" for row in range(ROWS + 1)))
         (run / "rollouts").mkdir()
         save_rollouts(paths, run / "rollouts/nominal.parquet")
-        ship(run, benchmarks / f"disk/seed{seed}", shipped / f"disk/seed{seed}")
+        ship(run, shipped / f"disk/seed{seed}")
     small = shipped / "disk/seed0"
     assert len((small / "curve.csv").read_text().splitlines()) <= ROWS
     assert len((small / "paths.csv").read_text().splitlines()) == 1 + 5 * 4 + 4  # the ends of four more episodes
-    assert about(results / "disk/seed0", benchmarks / "disk/seed0")["commit"] == ["abc"]
+    assert about(results / "disk/seed0")["commit"] == ["abc"]
     rows = table(shipped).splitlines()
     assert rows[0].startswith("| method | seeds | steps | visits | CPU-hours | hausdorff | coverage |")
     draw([small], tmp_path / "hopper.svg")
@@ -368,7 +368,9 @@ def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> Non
 
 
 def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: Path) -> None:
-    from tournament import as_markdown, measured, ranking
+    from tournament import as_markdown, measured, planned, ranking
+
+    from disk.storage.files import save_stats
 
     found = {  # isolation of two skills, movers, distinct
         ("cheetah", "disk", 0): ((1.0, 3.0), 1, 1),
@@ -383,19 +385,26 @@ def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: 
         rows = [("nominal", skill, "isolation", value) for skill, value in enumerate(isolation)]
         rows += [("nominal", -1, "movers", movers), ("nominal", -1, "distinct", distinct), ("later", -1, "movers", 9)]
         pd.DataFrame(rows, columns=["condition", "skill", "metric", "value"]).to_csv(run / "metrics.csv", index=False)
-    times = tmp_path / "benchmarks/cheetah/disk/seed0"
-    times.mkdir(parents=True)
+        (run / "about.json").write_text(json.dumps({"cpu_hours": 0.25 if (env, seed) == ("cheetah", 0) else 0.5}))
+    first = tmp_path / "results/cheetah/disk/seed0"
+    (first / "about.json").unlink()
     for skill, seconds in enumerate((60.0, 120.0)):
-        (times / f"skill{skill:02d}.tsv").write_text(f"s\tcpu_time\n1.0\t{seconds}\n")
-    runs = measured(tmp_path / "results", tmp_path / "benchmarks")
-    assert runs.iloc[0].to_list()[:6] == ["cheetah", "disk", 0, 1, 1, 2.0]
+        save_stats(first / f"skill{skill:02d}/stats.json", {"cpu_seconds": seconds})
+    other = tmp_path / "more/swimmer/other/seed0"  # the first folder that has a run counts
+    shutil.copytree(first, other)
+    runs = measured([*found, ("swimmer", "missing", 0)], [tmp_path / "results", tmp_path / "more"])
+    assert len(runs) == len(found)
+    assert runs.iloc[0][["env", "method", "seed", "distinct", "movers", "isolation"]].to_list() == [
+        *("cheetah", "disk", 0, 1, 1, 2.0)
+    ]
     assert runs.iloc[0]["minutes"] == 3.0
     # On cheetah other is first in all three; on swimmer disk is, but for movers, where both are 1.5.
     assert ranking(runs)["together"].to_dict() == pytest.approx(
         {"disk": (2.0 + 3.5 / 3) / 2, "other": (1.0 + 5.5 / 3) / 2}
     )
     text = as_markdown(runs)
-    assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 – |" in text
+    assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 30 |" in text
+    assert ("hopper", "disk_crossq", 2) in set(planned(PROJECT / "config/tournament.yaml"))
 
 
 def test_recovery_compares_the_untold_with_the_told_and_tells_what_is_left_after_a_change(tmp_path: Path) -> None:

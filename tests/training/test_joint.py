@@ -67,7 +67,9 @@ def stats(run: Path) -> dict[str, Any]:
 
 def timeless(run: Path) -> tuple[dict[str, str], dict[str, Any], list[dict[str, str]]]:
     """All that must be equal when a training is repeated, interrupted or not."""
-    kept = {key: value for key, value in stats(run).items() if key not in ("seconds", "commit", "code_hash")}
+    kept = {
+        key: value for key, value in stats(run).items() if key not in ("seconds", "cpu_seconds", "commit", "code_hash")
+    }
     with (run / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
     curve = [{k: v for k, v in row.items() if k not in ("time/time_elapsed", "time/fps")} for row in rows]

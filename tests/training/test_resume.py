@@ -37,7 +37,7 @@ SEVERAL: dict[str, Any] = {
 }
 """Rows of our own: one policy that acts in several environments, parts of rewards, critics that see σ."""
 ROWS = [*(name for name, row in configuration.load().methods.items() if row.objective != "none"), *SEVERAL]
-TIMES = ("seconds", "projection_seconds", "commit", "code_hash")
+TIMES = ("seconds", "cpu_seconds", "projection_seconds", "commit", "code_hash")
 SMALL = {
     "methods": {
         **{name: {**RAW_ROWS[name.split("_")[0]], **row} for name, row in SEVERAL.items()},

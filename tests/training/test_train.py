@@ -50,7 +50,11 @@ def curve(folder: Path) -> list[dict[str, str]]:
 
 def timeless(folder: Path) -> tuple[dict[str, str], dict[str, Any], list[dict[str, str]]]:
     """All that must be equal when a training is repeated, interrupted or not."""
-    kept = {key: value for key, value in stats(folder).items() if key not in ("seconds", "commit", "code_hash")}
+    kept = {
+        key: value
+        for key, value in stats(folder).items()
+        if key not in ("seconds", "cpu_seconds", "commit", "code_hash")
+    }
     return fingerprint(folder), kept, curve(folder)
 
 

@@ -189,8 +189,10 @@ def test_seconds_add_up_over_processes(tmp_path: Path):
     progress = make(tmp_path / "progress.csv")
     tensors, values = progress.state()
     again = make(tmp_path / "progress.csv")
-    again.load_state(tensors, {**values, "seconds": 100.0}, 0)
+    again.load_state(tensors, {**values, "seconds": 100.0, "cpu_seconds": 50.0}, 0)
     assert 100.0 < again.seconds < 110.0
+    sum(range(3_000_000))
+    assert 50.0 < again.cpu_seconds < 60.0
 
 
 # ---------------------------------------------------------------- for whoever watches
