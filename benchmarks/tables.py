@@ -6,15 +6,21 @@
 Behind a mean stand the seeds' values, or from five seeds on the 95 % bootstrap interval. Visits are steps outside the
 budget. CPU-hours are of one seed's trainings, visits included: compare methods by them too. The paper's numbers are
 read off its figure of skill quality in static worlds, ± a pixel. `--figures` also draws where the skills of each
-method's first seed go, and the curves of controllers. `--page` puts each table where those pages say
-`<!-- table: ENV -->`; at `<!-- short: ENV … -->` a row for each world, at `<!-- front: ENV … -->` one for each
-method, from that of these folders in which it does better; at
-`<!-- equal_time: ENV SHORT -->` what methods reach in DISk's CPU time; at `<!-- counts: ENV … -->` a row for each
-world, with the skills that move and can be told apart; at `<!-- skills: RUN -->` where each skill of that run ends, at
-`<!-- walks: RUN … -->` how many of each run's skills move, in how many directions, and how often they fall; at
-`<!-- terms: ENV … -->` how large the reward's two terms were; at `<!-- forgetting: ENV -->` what skills that were
-learned in one world still do there at the end; at `<!-- downstream: ENV -->` what controllers over them reach.
-benchmarks/ship.py ships runs.
+method's first seed go, and the curves of controllers. benchmarks/ship.py ships runs. `--page` puts a table behind each
+of these markers:
+
+    <!-- table: ENV -->             every measure, a row for each method and condition
+    <!-- brief: FOLDER … -->        the measures to read first; a folder is a world's or one method's
+    <!-- front: ENV … -->           a row for each method, from the folder in which it does best
+    <!-- headline: ENV … -->        a row for each world: disk_plus, disk and the best rival, each at its best
+    <!-- beside_paper: ENV … -->    the paper's numbers beside ours, each method at its best
+    <!-- iqm: ENV … -->             interquartile means over worlds and seeds
+    <!-- equal_time: ENV SHORT -->  what methods reach in DISk's CPU time
+    <!-- skills: RUN -->            where each skill of a run ends
+    <!-- walks: RUN … -->           how many skills of each run move, in how many directions, and how often they fall
+    <!-- terms: ENV … -->           how large the reward's two terms were
+    <!-- forgetting: ENV -->        how far skills go right after training in a world, and at the end
+    <!-- downstream: ENV -->        what controllers over the skills reach
 """
 
 from __future__ import annotations
@@ -31,10 +37,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from disk.config import Environment, load
-from disk.config.environments import Condition
+from disk.config import load
 from disk.evaluation.metrics import FEWEST, PAPER_HAUSDORFF, interval
 from disk.evaluation.run import read_runs
+from disk.evaluation.statistics import read_worlds, statistics_table
 
 MEASURES = ("hausdorff", "movers", "distinct", "goal_distance", "isolation", "coverage", "consistency", "distance")
 FIRST = ("disk", "disk_plus", "dads", "dads_scaled", "diayn", "diayn_sigma", "metra", "random", "random_sampled")
@@ -69,10 +75,12 @@ def with_tables(page: str, shipped: Path) -> str:
     """A page with the tables that it asks for as they are now."""
     makers = {
         "table": table,
-        "equal_time": equal_time,
-        "short": short,
+        "brief": brief,
         "front": front,
-        "counts": counts,
+        "headline": headline,
+        "beside_paper": beside_paper,
+        "iqm": iqm,
+        "equal_time": equal_time,
         "skills": ends,
         "walks": walks,
         "terms": terms,
@@ -101,6 +109,39 @@ def table(env: Path) -> str:
             cells += [cell(found.get((method, condition, measure), [])) for measure in measures]
             rows.append([*cells, paper(env.name, method)])
     return markdown(rows)
+
+
+def brief(*folders: Path) -> str:
+    """The measures to read first. Of a method's seeds, `distinct` and the Hausdorff distance have every value."""
+    places = [place for folder in folders for place in methods_of(folder)]
+    found = {env: of_runs(env) for env in dict.fromkeys(env for env, _ in places)}
+    several = len({env.parent.name for env in found}) > 1
+    conditions = {env: list(dict.fromkeys(condition for _, condition, _ in own)) for env, own in found.items()}
+    changing = any(len(own) > 1 for own in conditions.values())
+    head = ["method", *["preset"] * several, *["condition"] * changing, "seeds", "steps + visits", "CPU-minutes"]
+    rows = [[*head, "movers", "distinct", "mean Hausdorff, m", "isolation, m", "consistency"]]
+    rows.append(["---"] * len(rows[0]))
+    for env, method in places:
+        cost = cost_of(env, method)
+        took = f"{cost.steps:,}" if cost.visits == "0" else f"{cost.steps:,} + {cost.visits}"
+        for condition in conditions[env]:
+            own = {name: found[env].get((method, condition, name), []) for name in MEASURES}
+            if not own["hausdorff"]:
+                continue
+            mean = {name: number(fmean(values)) if values else "–" for name, values in own.items()}
+            cells = [f"`{method}`", *[f"`{env.parent.name}`"] * several, *[condition] * changing, str(cost.seeds), took]
+            cells += [f"{60 * cost.hours:.1f}", f"{mean['movers']} of {skills_of(env / method)}", cell(own["distinct"])]
+            rows.append([*cells, cell(own["hausdorff"]), mean["isolation"], mean["consistency"]])
+    return markdown(rows)
+
+
+def methods_of(folder: Path) -> list[tuple[Path, str]]:
+    """The world's folder and the method, for each method of a world or for the one method of this folder."""
+    if any(folder.glob("seed*/metrics.csv")):
+        return [(folder.parent, folder.name)]
+    return [
+        (folder, name) for name in sorted({path.parts[-3] for path in folder.glob("*/seed*/metrics.csv")}, key=_place)
+    ]
 
 
 def of_runs(env: Path) -> dict[tuple[str, str, str], list[float]]:
@@ -160,72 +201,92 @@ def _visits(method: str, about: Sequence[Mapping[str, Any]]) -> str:
     return f"≥ {round(fmean(len(each.get('steps_by_training', [])) for each in about)) * config.disk.past_states:,}"
 
 
-def short(*envs: Path) -> str:
-    """A row for each world: mean Hausdorff distances, over the worlds of its changes too if it has several."""
-    worlds = load().environments
-    values = {env: {method: _mean_hausdorff(env, method, worlds[env.name]) for method in FIRST} for env in envs}
-    methods = [method for method in FIRST if any(own[method] for own in values.values())]
-    head = ["world", "steps", *(f"`{method}`" for method in methods), "seeds of each", "paper: `disk`", "paper: steps"]
-    rows = [head, ["---"] * len(head)]
-    for env, own in values.items():
-        taken = {m: cost_of(env, m).steps for m in methods if own[m] and not m.startswith("random")}
-        others = [f"`{method}` {steps:,}" for method, steps in taken.items() if steps != taken["disk"]]
-        cells = [f"`{env.name}`", "; ".join([f"{taken['disk']:,}", *others])]
-        cells += [cell(own[method]) for method in methods]
-        seeds = sorted({len(each) for each in own.values() if each})
-        papers = [paper(env.name, "disk"), f"{worlds[env.name].start_of(worlds[env.name].skills):,}"]
-        rows.append([*cells, " or ".join(map(str, seeds)), *papers])
-    return markdown(rows)
+class Best(NamedTuple):
+    """A method's runs in one folder and in the first condition there, a value for each seed."""
+
+    skills: int
+    movers: list[float]
+    distinct: list[float]
+    hausdorff: list[float]
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Three seeds come before fewer, then the mean Hausdorff distance counts."""
+        return min(len(self.hausdorff), 3), fmean(self.hausdorff)
 
 
-def front(*envs: Path) -> str:
-    """README's table: a row for each method, from the folder in which it does better; from three seeds on."""
-    measures, best = ("movers", "distinct", "hausdorff"), dict[str, tuple[list[float], ...]]()
+def at_best(envs: Sequence[Path]) -> dict[str, Best]:
+    """Each method's runs from that of these folders in which it does best."""
+    best: dict[str, Best] = {}
     for env in envs:
         found = of_runs(env)
         condition = next(condition for _, condition, _ in found)
         for method in {method for method, _, _ in found}.intersection(FIRST):
-            own = tuple(found[method, condition, measure] for measure in measures)
-            if len(own[-1]) >= 3 and (method not in best or fmean(own[-1]) > fmean(best[method][-1])):
+            values = (found[method, condition, measure] for measure in ("movers", "distinct", "hausdorff"))
+            own = Best(skills_of(env / method), *values)
+            if method not in best or own.rank > best[method].rank:
                 best[method] = own
+    return best
+
+
+def front(*envs: Path) -> str:
+    """README's table: a row for each method with three seeds or more."""
+    best = {method: own for method, own in at_best(envs).items() if len(own.hausdorff) >= 3}
     skills = f"of {skills_of(envs[0])}"
     rows = [["method", "seeds", f"movers, {skills}", f"distinct, {skills}", "mean Hausdorff, m"], ["---"] * 5]
-    for method, (movers, distinct, apart) in sorted(best.items(), key=lambda item: -fmean(item[1][-1])):
-        means = [number(fmean(each)) for each in (movers, distinct)]
-        rows.append([f"`{method}`", str(len(apart)), *means, cell(apart)])
+    for method, own in sorted(best.items(), key=lambda item: -fmean(item[1].hausdorff)):
+        means = [number(fmean(each)) for each in (own.movers, own.distinct)]
+        rows.append([f"`{method}`", str(len(own.hausdorff)), *means, cell(own.hausdorff)])
+    return markdown(rows)
+
+
+def headline(*envs: Path) -> str:
+    """Distinct skills and mean Hausdorff distance, in a world's first condition. Folders of one name are one world."""
+    rows = [["world", "`disk_plus`", "`disk`", "best rival", "paper: `disk`"], ["---"] * 5]
+    for world in dict.fromkeys(env.name for env in envs):
+        best = at_best([env for env in envs if env.name == world])
+        rivals = {method: own for method, own in best.items() if not method.startswith(("disk", "random"))}
+        rival = max(rivals, key=lambda method: rivals[method].rank, default="")
+        cells = [_in_short(best.get("disk_plus")), _in_short(best.get("disk")), _in_short(best.get(rival))]
+        cells[-1] = f"`{rival}`: {cells[-1]}" if rival else "–"
+        rows.append([f"`{world}`", *cells, paper(world, "disk")])
+    return markdown(rows)
+
+
+def _in_short(own: Best | None) -> str:
+    if own is None:
+        return "–"
+    seeds = f"{len(own.hausdorff)} seed{'s' * (len(own.hausdorff) > 1)}"
+    return f"{number(fmean(own.distinct))} of {own.skills}, {number(fmean(own.hausdorff))} m ({seeds})"
+
+
+def beside_paper(*envs: Path) -> str:
+    """A row for each world: the paper's mean Hausdorff distances, those of our runs and those of our variants."""
+    pairs = {"disk": "disk_plus", "dads": "dads_scaled", "diayn": "diayn_sigma", "random": "random_sampled"}
+    rows = [["world", *(f"`{method}`, `{variant}`" for method, variant in pairs.items())], ["---"] * 5]
+    for world in dict.fromkeys(env.name for env in envs):
+        best = at_best([env for env in envs if env.name == world])
+        ours = {name: number(fmean(own.hausdorff)) for name, own in best.items()}
+        both = {each: f"{ours.get(each, '–')}, {ours.get(variant, '–')}" for each, variant in pairs.items()}
+        rows.append([f"`{world}`", *(f"paper {paper(world, method)}; {cells}" for method, cells in both.items())])
+    return markdown(rows)
+
+
+def iqm(*envs: Path) -> str:
+    """Interquartile mean of the share of skills that are distinct, of methods that were run in all of these worlds."""
+    runs = read_worlds([path for env in envs for path in sorted(env.glob("*/seed*/metrics.csv"))])
+    rows = [["method", "runs", "distinct skills, interquartile mean", "95 % interval"], ["---"] * 4]
+    for method, worlds, count, mean, low, high in statistics_table(runs).itertuples(index=False):
+        if len(worlds.split()) == len(envs):
+            span = f"[{low:.0%}, {high:.0%}]" if math.isfinite(low) else "–"
+            rows.append([f"`{method}`", str(count), f"{mean:.0%}", span])
     return markdown(rows)
 
 
 def skills_of(env: Path) -> int:
-    """How many skills the first run of a world has."""
-    first = read_runs([min(env.glob("*/seed*/metrics.csv"))])[0][2]
+    """How many skills the first run in a folder has."""
+    first = read_runs([min(env.rglob("metrics.csv"))])[0][2]
     return int(first.loc[first["skill"] >= 0, "skill"].nunique())
-
-
-def _mean_hausdorff(env: Path, method: str, world: Environment) -> list[float]:
-    """Of each run. A condition with kwargs is the same world in another guise: its first one counts."""
-    guises = [name for name, given in world.conditions.items() if isinstance(given, Condition) and given.kwargs]
-    found = []
-    for _, _, frame in read_runs(sorted(env.glob(f"{method}/seed*/metrics.csv"))):
-        left_out = frame["condition"].str.contains("@") | frame["condition"].isin(guises)
-        found.append(float(frame.loc[(frame["metric"] == "hausdorff") & ~left_out, "value"].mean()))
-    return found
-
-
-def counts(*envs: Path) -> str:
-    """A row for each world: how many skills move and can be told apart, of how many; in its first condition."""
-    found = {env: of_runs(env) for env in envs}
-    methods = [m for m in FIRST if any((m, c, "distinct") in own for own in found.values() for _, c, _ in own)]
-    head = ["world", "skills", "a mover goes", *(f"`{method}`" for method in methods)]
-    rows, worlds = [head, ["---"] * len(head)], load().environments
-    for env, own in found.items():
-        condition, moves = next(condition for _, condition, _ in own), worlds[env.name].moves
-        cells = [f"`{env.name}`", str(skills_of(env)), f"> {moves:g} m" if moves else "–"]
-        for method in methods:
-            movers, distinct = (own.get((method, condition, metric), []) for metric in ("movers", "distinct"))
-            cells.append(f"{cell(distinct)} of {fmean(movers):.2g}" if distinct and movers else "–")
-        rows.append(cells)
-    return markdown(rows)
 
 
 def ends(run: Path) -> str:
@@ -294,16 +355,16 @@ def directions(angles: Sequence[float], apart: float = 30.0) -> int:
 
 
 def forgotten(env: Path) -> str:
-    """What the skills of each method do in each condition's world right after training in it, and at the end."""
+    """How far the skills of each method go in each condition's world right after training in it, and at the end."""
     frame = pd.read_csv(env / "forgetting.csv")
-    frame["change"] = frame["distance_final"] - frame["distance_after_training"]
-    head = ["method", "condition", "skills", "right after, m", "at the end, m", "change, m", "largest loss, m"]
-    rows = [head, ["---"] * len(head)]
+    conditions = list(dict.fromkeys(frame["condition"]))
+    rows = [["method", "skills", *(f"{condition}, m" for condition in conditions)], ["---"] * (2 + len(conditions))]
+    columns = ["distance_after_training", "distance_final"]
     for method in sorted(dict.fromkeys(frame["method"]), key=_place):
-        for condition, cells in frame[frame["method"] == method].groupby("condition", sort=False):
-            means = cells[["distance_after_training", "distance_final", "change"]].mean()
-            values = [number(float(value)) for value in (*means, max(0.0, -cells["change"].min()))]
-            rows.append([f"`{method}`", str(condition), str(len(cells)), *values])
+        own = frame[frame["method"] == method]
+        means = own.groupby("condition")[columns].mean().reindex(conditions)
+        cells = [" → ".join(number(value) for value in pair) for pair in means.itertuples(index=False)]
+        rows.append([f"`{method}`", str(own["skill"].nunique()), *cells])
     return markdown(rows)
 
 

@@ -235,39 +235,18 @@ def test_the_ratio_of_the_rewards_terms_is_that_of_the_third_skill(tmp_path: Pat
     )
 
 
-def test_what_is_forgotten_is_a_row_for_every_method_and_world(tmp_path: Path) -> None:
+def test_what_is_forgotten_is_a_row_for_every_method_and_a_column_for_every_world(tmp_path: Path) -> None:
     from tables import with_tables
 
     (tmp_path / "point").mkdir()
     lines = ["method,seed,skill,condition,distance_after_training,distance_final"]
-    lines += ["dads,0,0,west,4.0,1.0", "dads,0,1,west,2.0,3.0", "disk,0,0,west,2.5,2.5", "disk,0,0,east,1.5,1.5"]
+    lines += ["dads,0,0,west,4.0,1.0", "dads,0,1,west,2.0,3.0", "dads,0,0,east,1.0,1.0"]
+    lines += ["disk,0,0,west,2.5,2.5", "disk,0,0,east,1.5,1.5"]
     (tmp_path / "point/forgetting.csv").write_text("\n".join(lines) + "\n")
     page = "before\n<!-- forgetting: point -->\n| an old row |\n\nafter\n"
     rows = with_tables(page, tmp_path).splitlines()
-    assert rows[4:] == [
-        "| `disk` | west | 1 | 2.5 | 2.5 | 0.0 | 0.0 |",
-        "| `disk` | east | 1 | 1.5 | 1.5 | 0.0 | 0.0 |",
-        "| `dads` | west | 2 | 3.0 | 2.0 | -1.0 | 3.0 |",
-        "",
-        "after",
-    ]
-
-
-def test_worlds_in_short_have_the_mean_over_conditions_and_say_who_had_other_steps(tmp_path: Path) -> None:
-    from tables import with_tables
-
-    found = {("disk", 0): (1000, [1.0, 3.0]), ("disk", 1): (1000, [2.0, 4.0]), ("metra", 0): (500, [10.0, 30.0])}
-    for (method, seed), (steps, values) in found.items():
-        run = tmp_path / f"ant_broken/{method}/seed{seed}"
-        run.mkdir(parents=True)
-        rows = [f"leg{leg},0,hausdorff,{value}" for leg, value in enumerate(values)]
-        rows += ["leg1@500,0,hausdorff,99.0", "leg1,0,isolation,7.0"]  # a snapshot, and another measure
-        (run / "metrics.csv").write_text("\n".join(["condition,skill,metric,value", *rows]) + "\n")
-        (run / "about.json").write_text(f'{{"steps": {steps}, "cpu_hours": 1}}')
-    text = with_tables("<!-- short: ant_broken -->\n", tmp_path)
-    cells = "1,000; `metra` 500 | 2.5 (2.0, 3.0) | 20.0 | 1 or 2 | – | 10,000,000"
-    assert text.splitlines()[0::3] == ["<!-- short: ant_broken -->", f"| `ant_broken` | {cells} |"]
-    assert "| `disk` | `metra` |" in text
+    assert rows[2] == "| method | skills | west, m | east, m |"
+    assert rows[4:] == ["| `disk` | 1 | 2.5 → 2.5 | 1.5 → 1.5 |", "| `dads` | 2 | 3.0 → 2.0 | 1.0 → 1.0 |", "", "after"]
 
 
 def test_from_five_seeds_on_there_is_an_interval() -> None:
@@ -287,16 +266,73 @@ def shipped_run(run: Path, metrics: str, about: str = '{"steps": 1000, "cpu_hour
     return run
 
 
-def test_counted_skills_are_a_row_for_each_world(tmp_path: Path) -> None:
-    from tables import counts
+def values(hausdorff: float, distinct: float = 1.0, condition: str = "nominal") -> str:
+    rows = [f"{condition},{skill},hausdorff,{hausdorff}" for skill in (0, 1)]
+    return "\n".join([*rows, f"{condition},-1,movers,2", f"{condition},-1,distinct,{distinct}", ""])
 
-    lines = "nominal,{n},distance,20\nnominal,-1,movers,{n}\nnominal,-1,distinct,{d}\n"
-    for seed, told_apart in enumerate((1.5, 2.5)):
-        shipped_run(tmp_path / f"ant/disk/seed{seed}", lines.format(n=3, d=told_apart))
-    shipped_run(tmp_path / "ant/dads/seed0", "nominal,0,distance,20\n")
-    rows = counts(tmp_path / "ant").splitlines()
-    assert rows[0] == "| world | skills | a mover goes | `disk` |"
-    assert rows[2] == "| `ant` | 1 | > 10 m | 2.0 (1.5, 2.5) of 3 |"
+
+def test_the_brief_table_has_a_row_for_each_method_and_names_the_preset_if_there_are_several(tmp_path: Path) -> None:
+    from tables import with_tables
+
+    about = '{"steps": 1000, "cpu_hours": 0.5, "collected_steps": 200}'
+    for seed, (hausdorff, distinct) in enumerate(((4.0, 1.0), (6.0, 2.0))):
+        shipped_run(tmp_path / f"new/hopper/disk/seed{seed}", values(hausdorff, distinct), about)
+    shipped_run(tmp_path / "old/hopper/metra/seed0", values(3.0) + values(0.5, condition="falling"))
+    shipped_run(tmp_path / "old/hopper/dads/seed0", values(9.0))
+    alone = with_tables("<!-- brief: new/hopper -->\n", tmp_path).splitlines()
+    assert alone[1].startswith(
+        "| method | seeds | steps + visits | CPU-minutes | movers | distinct | mean Hausdorff, m |"
+    )
+    assert alone[3:] == ["| `disk` | 2 | 1,000 + 200 | 30.0 | 2.0 of 2 | 1.5 (1.0, 2.0) | 5.0 (4.0, 6.0) | – | – |"]
+    both = with_tables("<!-- brief: new/hopper old/hopper/metra -->\n", tmp_path).splitlines()
+    assert [row[:35] for row in both[3:]] == [
+        "| `disk` | `new` | nominal | 2 | 1,",
+        "| `metra` | `old` | nominal | 1 | 1",
+        "| `metra` | `old` | falling | 1 | 1",
+    ]
+
+
+def test_the_headline_takes_each_method_at_its_best_and_three_seeds_before_fewer(tmp_path: Path) -> None:
+    from tables import beside_paper, headline
+
+    found = {
+        "new/hopper/disk_plus": [8.0, 10.0],
+        "new/hopper/dads": [99.0],  # one seed has no say against three
+        "old/hopper/dads": [1.0, 2.0, 3.0],
+        "old/hopper/diayn": [50.0],
+        "old/hopper/random": [70.0] * 3,  # no rival
+        "old/hopper/disk": [4.0],
+        "new/hopper/disk": [5.0],
+    }
+    for place, seeds in found.items():
+        for seed, value in enumerate(seeds):
+            shipped_run(tmp_path / place / f"seed{seed}", values(value))
+    worlds = (tmp_path / "new/hopper", tmp_path / "old/hopper")
+    cells = [
+        "1.0 of 2, 9.0 m (2 seeds)",
+        "1.0 of 2, 5.0 m (1 seed)",
+        "`dads`: 1.0 of 2, 2.0 m (3 seeds)",
+        "6.3 [5.7, 7]",
+    ]
+    assert headline(*worlds).splitlines()[2:] == [f"| `hopper` | {' | '.join(cells)} |"]
+    cells = [
+        "paper 6.3 [5.7, 7]; 5.0, 9.0",
+        "paper 4.4 [3.8, 5]; 2.0, –",
+        "paper 3.1 [3, 3.2]; 50.0, –",
+        "paper 0.25; 70.0, –",
+    ]
+    assert beside_paper(*worlds).splitlines()[2:] == [f"| `hopper` | {' | '.join(cells)} |"]
+
+
+def test_interquartile_means_are_of_methods_that_were_run_in_every_world(tmp_path: Path) -> None:
+    from tables import iqm
+
+    for world in ("hopper", "swimmer"):
+        for seed, distinct in enumerate((0.0, 1.0, 1.0, 2.0)):
+            shipped_run(tmp_path / f"{world}/disk/seed{seed}", values(5.0, distinct))
+    shipped_run(tmp_path / "hopper/metra/seed0", values(5.0))
+    [row] = iqm(tmp_path / "hopper", tmp_path / "swimmer").splitlines()[2:]
+    assert row.startswith("| `disk` | 8 | 50% | [")
 
 
 def test_visits_that_were_not_recorded_are_at_least_those_of_every_skill(tmp_path: Path) -> None:
@@ -307,13 +343,6 @@ def test_visits_that_were_not_recorded_are_at_least_those_of_every_skill(tmp_pat
         shipped_run(tmp_path / f"ant/{method}/seed0", "", about)
     assert cost_of(tmp_path / "ant", "disk") == (1, 300, "≥ 30,000", 2.0)
     assert cost_of(tmp_path / "ant", "diayn").visits == "0"
-
-
-def test_a_fall_in_evaluation_has_no_say_in_short(tmp_path: Path) -> None:
-    from tables import short
-
-    shipped_run(tmp_path / "hopper/disk/seed0", "nominal,0,hausdorff,4.0\nfalling,0,hausdorff,1.0\n")
-    assert "| 4.0 |" in short(tmp_path / "hopper").splitlines()[-1]
 
 
 def test_shipped_runs_get_the_measures_that_they_lack_and_keep_the_others(tmp_path: Path) -> None:
