@@ -23,7 +23,7 @@ def test_the_map_from_the_paper_to_the_code_names_what_there_is():
                 assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
 
 
-@pytest.mark.parametrize(("page", "tables"), [("docs/results.md", 8), ("README.md", 1)])
+@pytest.mark.parametrize(("page", "tables"), [("docs/results.md", 8), ("docs/methods.md", 1), ("README.md", 1)])
 def test_pages_have_the_tables_of_what_was_shipped(page: str, tables: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
     from tables import with_tables
