@@ -35,9 +35,9 @@ SIZE, SHOWN, COLOURS = (1120, 700), (664, 415), 128
 """Of the film: the page, the picture, and its palette."""
 FILM = (
     ("disk.frameCamera()", "Ten skills, learned without rewards, run in the browser", 26),
-    ("disk.choose(1); disk.frameCamera(); disk.zoom(1.25)", "One of them", 18),
-    ("disk.toggle(2)", "A leg breaks, and the frozen skill is stuck", 22),
-    ("disk.toggle(2)", "Mended, it walks on", 14),
+    ("disk.choose(4); disk.frameCamera(); disk.zoom(1.25)", "One of them", 18),
+    ("disk.toggle(2)", "Its back left leg breaks", 22),
+    ("disk.toggle(2)", "Mended", 14),
 )
 """What is done, what is said, and for how many frames of 0.12 s."""
 
