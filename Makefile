@@ -32,12 +32,13 @@ $(INSTALLED): pyproject.toml $(LOCKS)
 	$(BIN)/python -m pip show torch | grep -q '+cpu$$' \
 	  || $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-torch.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps -e .
 	@$(BIN)/python -m disk live --fetch || echo "Galleries will be without live pages (docs/live.md); nothing else needs npm."
 	@rm -f $(VENV)/.installed-* && touch $@
 
 quickstart: setup  ## four methods on the point robot: train, measure, draw; minutes
-	@echo "Four methods learn eight skills each: a minute or two on two cores. Messages of every job: logs/quick/"
+	@echo "Four methods learn eight skills each, then they are measured and drawn: about two minutes on two cores."
+	@echo "Messages of every job: logs/quick/"
 	@$(CALM) --configfile config/quick.yaml $(CALMLY)
 	@python workflow/scripts/show.py results/quick/point
 

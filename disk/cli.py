@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -56,6 +57,8 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument in one line."""
 
     def error(self, message: str) -> NoReturn:
+        if "required" in message and "--configfile" in sys.argv:
+            message += " (--configfile takes every path after it: write it last)"
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
 
 

@@ -13,7 +13,8 @@ from disk.storage.layout import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("distinct", "movers", "hausdorff", "isolation", "consistency")
+MEASURED = ("hausdorff", "isolation", "consistency")
+COLUMNS = ("distinct", "movers", *MEASURED)
 LEADS = {
     "distinct": "the most distinct skills",
     "hausdorff": "the largest Hausdorff distance (how far apart skills end)",
@@ -44,7 +45,14 @@ def standings(env: Path) -> tuple[pd.DataFrame, str]:
     for name in leads:
         best.setdefault(method_name(str(table[name].idxmax())), []).append(LEADS[name])
     said = "; ".join(f"{method} has {' and '.join(leads)}" for method, leads in best.items())
-    return table.rename(columns=MEASURES, index=method_name).rename_axis(None).round(3), f"{said}."
+    for name in (name for name in COLUMNS if name in table):
+        table[name] = table[name].map(_digits if name in MEASURED else "{:.3g}".format)
+    return table.rename(columns=MEASURES, index=method_name).rename_axis(None), f"{said}."
+
+
+def _digits(value: float) -> str:
+    """Return three significant digits, zeros included: 21.5, 13.0, 140."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
 def standings_html(env: Path) -> str:

@@ -282,6 +282,7 @@ def test_a_selector_shows_another_world_on_the_same_scale(tmp_path: Path, chromi
     chromium.get(page.as_uri())
     whole = bars(chromium)
     assert len(whole) == 3
+    assert "in the world nominal" in chromium.find_element("id", "about").text
     chromium.find_elements("css selector", ".pick")[1].click()
     choose(chromium, "condition", "leg1")
     assert bars(chromium) == {card: pytest.approx(whole[card] / 2, rel=0.01) for card in ("0-0", "0-1")}

@@ -422,6 +422,11 @@ def test_on_a_phone_everything_is_within_reach(pages: Callable[[str], Path], chr
     )
     try:
         assert page.js("return document.documentElement.scrollWidth") <= 390
+        beside = page.js("""
+          document.getElementById('run').hidden = false;  // as on a page of several runs
+          const [clock, run] = ['clock', 'run'].map((id) => document.getElementById(id).getBoundingClientRect());
+          return run.right < clock.left && clock.right <= 390""")
+        assert beside
         page.click("#more")
         outside = page.js("""
           return [...document.querySelectorAll('#bar button, #world button, #world input, #speed')]

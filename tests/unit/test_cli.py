@@ -40,6 +40,17 @@ def test_a_wrong_number_is_refused_in_one_line_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_path_that_configfile_swallowed_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["gallery", "--configfile", "config/quick.yaml", "results/quick/point"]
+    monkeypatch.setattr(sys, "argv", ["disk", *words])
+    with pytest.raises(SystemExit):
+        main(words)
+    [line] = capsys.readouterr().err.splitlines()
+    assert "required: results (--configfile takes every path after it: write it last)" in line
+
+
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])

@@ -22,6 +22,7 @@ import tomllib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
@@ -93,12 +94,11 @@ def project(tmp_path_factory: pytest.TempPathFactory, small_runs: dict[str, Path
         for env in ("ant", "ant_broken"):
             shutil.copytree(PROJECT / "pretrained" / env, folder / "results" / env / "disk/seed0")
             (folder / "results" / env / "disk/seed0/README.md").unlink()
-        for block in blocks("README.md", "yaml"):
-            (key,) = yaml.safe_load(block)
-            with (folder / {"environments": "config/envs.yaml", "methods": "config/methods.yaml"}[key]).open(
-                "a"
-            ) as file:
-                file.write(block.partition("\n")[2])
+        mine = "".join(blocks("README.md", "yaml"))
+        (folder / "mine.yaml").write_text(mine)
+        for key, name in {"environments": "envs.yaml", "methods": "methods.yaml"}.items():  # other pages put rows there
+            with (folder / "config" / name).open("a") as file:
+                file.write(indent(yaml.safe_dump(yaml.safe_load(mine)[key]), "  "))
 
     return once(tmp_path_factory, "documented", make)
 

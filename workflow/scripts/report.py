@@ -28,9 +28,12 @@ subprocess.run([*snakemake, "--quiet", "all", "--force", *tables, "--allowed-rul
 folders = [results_root(settings) / env for env in environments(settings)]
 measured = {env: len([*env.glob(f"*/seed*/{METRICS}")]) for env in folders}
 pages = "".join(f"<h2>{env.name}</h2>\n{standings_html(env)}\n" for env, runs in measured.items() if runs)
+about = (
+    "<p>Skills learned without rewards, a row for each method. Links need the folder results/ beside this page.</p>\n"
+)
 with tempfile.TemporaryDirectory() as folder:
     page, numbers = Path(folder) / "summary.rst", Path(folder) / "numbers.yaml"
-    page.write_text(".. raw:: html\n\n" + indent(pages, "   ") if pages else "Nothing has been measured yet.\n")
+    page.write_text(".. raw:: html\n\n" + indent(about + pages, "   ") if pages else "Nothing has been measured yet.\n")
     numbers.write_text(f"Runs: {sum(measured.values())}\nFigures and tables: {len(found)}\n")
     style = ["--report-stylesheet", "workflow/report/report.css", "--report-metadata", str(numbers)]
     done = subprocess.run(

@@ -40,7 +40,9 @@ try:
     while server.poll() is None:
         try:
             urllib.request.urlopen(f"{address}health", timeout=10).close()  # noqa: S310  our own server
-            print(f"\nMLflow, DISk beside other methods: {page}\nCtrl-C stops it.", flush=True)
+            print(f"\nMLflow, DISk beside other methods: {page}")
+            print("On a first visit MLflow opens its Assistant beside the charts: close it with ×.")
+            print("Ctrl-C stops MLflow.", flush=True)
             if sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
                 webbrowser.open(page)
             break

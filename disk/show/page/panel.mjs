@@ -55,7 +55,9 @@ export class Panel {
     const { groups } = this.app.world.about;
     $('groups').hidden = !groups.length;
     const shared = groups.every(({ name }) => name.endsWith(' leg')) ? ' leg' : '';
-    if (shared) $('groups').querySelector('legend').textContent = 'Break a leg';
+    // A world without named legs has motors: thrusters of the point robot, joints of the Hopper.
+    this.breakable = groups.length ? (shared ? 'leg' : 'motor') : '';
+    $('groups').querySelector('legend').textContent = `Break a ${this.breakable}`;
     groups.forEach(({ name }, index) => {
       const button = document.createElement('button');
       button.textContent = name.slice(0, name.length - shared.length);
@@ -161,7 +163,8 @@ export class Panel {
       $('cards').append(item);
       return { item, button, now };
     });
-    $('about').textContent = `${run.names.length} skills learned without rewards. Break a limb and see what they still can do.`;
+    $('about').textContent = `${run.names.length} skills learned without rewards.`;
+    if (this.breakable) $('about').textContent += ` Break a ${this.breakable} and see what they still can do.`;
     if (app.data.missing.length) $('about').textContent += ` Left out for size: ${app.data.missing.join('; ')}.`;
     $('run').value = String(app.state.run);
   }
