@@ -16,6 +16,8 @@ from disk.networks import BatchNormMLP, Packed
 
 MOMENTUM = 0.01
 """Share of a batch's mean and variance that the running ones take over."""
+LARGE = 2**15
+"""Weights of at least this many numbers a copy are handled copy by copy, so that they stay in the cache."""
 
 
 class Folded(Packed):
@@ -30,8 +32,9 @@ class Folded(Packed):
         self.network, self.widths, self.epsilon = network, mlp.widths, network.values.new_tensor(mlp.EPSILON)
         self.scales, self.shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in network.norms)
         self.running = [Running(mlp, i) for i in range(len(mlp.widths))]
-        # Of the statistics folded last, (C, width) a layer: 1/√(v + ε), slope and offset.
-        self.inverses, self.slopes, self.offsets = ([torch.zeros_like(x) for x in self.scales] for _ in range(3))
+        self.last = [Statistics(mlp, i) for i in range(len(mlp.widths))]
+        """Of the statistics folded last: their mean, and 1/√(v + ε) as the spread."""
+        self.slopes, self.offsets = ([torch.zeros_like(x) for x in self.scales] for _ in range(2))  # (C, width) a layer
         self.columns = [
             (slope[:, :, None], offset[:, :, None]) for slope, offset in zip(self.slopes, self.offsets, strict=True)
         ]
@@ -41,11 +44,12 @@ class Folded(Packed):
         ]
 
     def fold(self, i: int, mean: Tensor, variance: Tensor) -> None:
-        """Fold layer `i`'s normalisation by these statistics (C, width)."""
-        inverse, slope, offset = self.inverses[i], self.slopes[i], self.offsets[i]
-        torch.add(variance, self.epsilon, out=inverse).rsqrt_()
-        torch.mul(self.scales[i], inverse, out=slope)
-        torch.addcmul(self.shifts[i], slope, mean, value=-1.0, out=offset)
+        """Fold layer `i`'s normalisation by these statistics, rows of `Statistics`."""
+        last, slope, offset = self.last[i], self.slopes[i], self.offsets[i]
+        last.mean.copy_(mean)
+        torch.add(variance, self.epsilon, out=last.spread).rsqrt_()
+        torch.mul(self.scales[i], last.spread_of, out=slope)
+        torch.addcmul(self.shifts[i], slope, last.mean_of, value=-1.0, out=offset)
         torch.mul(self.network.weights[i], self.columns[i][0], out=self.weights[i])
         for bias, row, weight, folded in self._rows[i]:  # copy by copy: a batched product takes ten times as long
             torch.addmm(bias, row, weight, out=folded)
@@ -53,22 +57,29 @@ class Folded(Packed):
     def evaluate(self) -> Folded:
         """Fold every layer by the running statistics."""
         for i, running in enumerate(self.running):
-            self.fold(i, *running.views)
+            self.fold(i, running.mean, running.spread)
         return self
 
 
-class Running:
-    """The running statistics of one layer, in memory as wide as `_Beside`'s rows; the MLP's own become views of it."""
+class Statistics:
+    """Mean and spread of one layer's input, in memory as wide as `_Beside`'s rows, and views of it, (C, width)."""
 
     def __init__(self, mlp: BatchNormMLP, i: int) -> None:
-        copies, width = mlp.get_buffer(f"mean{i}").shape
+        copies, width = mlp.get_buffer(f"mean{i}").shape  # one copy of the input, which is the same for all
         memory = mlp.scales.new_zeros(2, copies, padded(width))
-        self.mean, self.variance = memory.view(2, -1)
-        views = memory[:, :, :width]
-        for name, view in zip((f"mean{i}", f"variance{i}"), views, strict=True):
+        self.mean, self.spread = memory.view(2, -1)
+        self.views = memory[:, :, :width]
+        self.mean_of, self.spread_of = self.views.expand(-1, len(mlp.scales), -1)
+
+
+class Running(Statistics):
+    """The running mean and variance of one layer. The MLP's own become views of them."""
+
+    def __init__(self, mlp: BatchNormMLP, i: int) -> None:
+        super().__init__(mlp, i)
+        for name, view in zip((f"mean{i}", f"variance{i}"), self.views, strict=True):
             view.copy_(mlp.get_buffer(name))
             setattr(mlp, name, view)
-        self.views = [view.expand(len(mlp.scales), -1) for view in views]  # (C, width)
 
 
 class BatchNormTape:
@@ -87,25 +98,21 @@ class BatchNormTape:
         self._inputs = [_Beside(first, 1, self._rows, mlp.widths[0])]
         self._inputs += [_Beside(first, self._copies, self._rows, width) for width in mlp.widths[1:]]
         self._deltas = [self._room_for_deltas(first, i) for i in range(1, len(mlp.widths))]
-        self._output = first.new_empty(self._copies, self._rows, last.shape[2])
-        self._outputs = [*(x.values for x in self._inputs[1:]), list(self._output)]
+        output = first.new_empty(self._copies, self._rows, last.shape[2])
+        self._outputs = [*(x.values for x in self._inputs[1:]), list(output)]
+        self._halves = output[:, :batch], output[:, batch:]
         self._places: dict[tuple[int, ...], list[Tensor]] = {}
-        # This batch's statistics, (C, width) a layer; those of the input are the same for all copies.
-        self._means = [x.mean_of.expand(self._copies, -1) for x in self._inputs]
-        self._variances = [x.variance_of.expand(self._copies, -1) for x in self._inputs]
         self._by_scales, self._by_shifts = (torch.split_with_sizes(norm, mlp.widths, 1) for norm in gradients.norms)
         self._by_slopes = [torch.zeros_like(scale) for scale in self._by_scales]
-        self._scratch = [torch.zeros_like(weight[0]) for weight, _ in mlp.layers]
-        self._into_norms = [
-            list(
-                zip(
-                    *(folded.network.weights[i], gradients.weights[i], self._by_slopes[i]),
-                    *(folded.network.weights[i].mT, gradients.biases[i], by_shift[:, None]),
-                    strict=True,
-                )
+        self._into_slopes, self._into_shifts = [], []
+        for i, (by_slope, by_shift) in enumerate(zip(self._by_slopes, self._by_shifts, strict=True)):
+            weights, by_weights = folded.network.weights[i], gradients.weights[i]
+            both, scratch = (weights, by_weights, by_slope), torch.zeros_like(weights)
+            large = weights[0].numel() >= LARGE
+            self._into_slopes.append(
+                [(*one, scratch[0]) for one in zip(*both, strict=True)] if large else [(*both, scratch)]
             )
-            for i, by_shift in enumerate(self._by_shifts)
-        ]
+            self._into_shifts.append(list(zip(gradients.biases[i], weights.mT, by_shift[:, None], strict=True)))
 
     def _room_for_deltas(self, like: Tensor, i: int) -> _Beside:
         """The next layer's input where it fits: its gradient needs it no more, and it is still in the cache."""
@@ -121,12 +128,12 @@ class BatchNormTape:
         folded = self._folded
         for i, (x, output) in enumerate(zip(self._inputs, self._outputs, strict=True)):
             running = folded.running[i]
-            _statistics(x.whole, running.mean, running.variance, MOMENTUM, out0=x.mean, out1=x.variance)
-            folded.fold(i, self._means[i], self._variances[i])
+            # Returns the biased variance, moves the running one by the unbiased variance, and wants whole rows.
+            folded.fold(i, *torch.batch_norm_update_stats(x.whole, running.mean, running.spread, MOMENTUM))
             self._multiply(x.and_one if i else x.and_one * self._copies, folded.layers[i], output)
             if i + 1 < len(self._inputs):
                 self._inputs[i + 1].whole.relu_()
-        return self._output[:, : self._half], self._output[:, self._half :]
+        return self._halves
 
     def _places_of(self, half: int, parts: Sequence[Tensor]) -> list[Tensor]:
         """Where these inputs of one half go."""
@@ -160,13 +167,13 @@ class BatchNormTape:
         folded, gradients = self._folded, self._gradients
         by_weights, by_biases = gradients.weights[i], gradients.biases[i]
         by_slope, by_scale, by_shift = self._by_slopes[i], self._by_scales[i], self._by_shifts[i]
-        scratch = self._scratch[i]
-        for weight, by_weight, to_slope, transposed, by_bias, to_shift in self._into_norms[i]:
-            torch.sum(torch.mul(weight, by_weight, out=scratch), 1, out=to_slope)  # copy by copy: it stays in the cache
+        for weight, by_weight, to_slope, scratch in self._into_slopes[i]:
+            torch.sum(torch.mul(weight, by_weight, out=scratch), -1, out=to_slope)
+        for by_bias, transposed, to_shift in self._into_shifts[i]:
             torch.mm(by_bias, transposed, out=to_shift)
         slopes, offsets = folded.columns[i]
         by_weights.mul_(slopes).addcmul_(offsets, by_biases)
-        slope, inverse, mean = folded.slopes[i], folded.inverses[i], self._means[i]
+        slope, inverse, mean = folded.slopes[i], folded.last[i].spread_of, folded.last[i].mean_of
         torch.addcmul(by_slope, mean, by_shift, value=-1.0, out=by_scale).mul_(inverse)
         if i:
             before = self._deltas[i - 1]
@@ -191,10 +198,7 @@ class _Beside:
         self.and_one = list(by_copy[:, :, : width + 1])
         self.transposed = list(by_copy[:, :, : width + 1].mT)
         self.first_half = list(by_copy[:, : rows // 2, : width + 1].mT)
-        vectors = like.new_zeros(4, copies, span)
-        vectors[2, :, width] = 1.0  # constant + linear · 1 is 1
-        self.mean, self.variance, self.constant, self.linear = vectors.view(4, -1)
-        self.mean_of, self.variance_of, self.constant_of, self.linear_of = vectors[:, :, :width]  # (C, width)
-
-
-_statistics = torch.ops.aten.batch_norm_update_stats.out  # biased variance, unbiased running one; wants whole rows
+        vectors = like.new_zeros(2, copies, span)
+        vectors[0, :, width] = 1.0  # constant + linear · 1 is 1
+        self.constant, self.linear = vectors.view(2, -1)
+        self.constant_of, self.linear_of = vectors[:, :, :width]  # (C, width)

@@ -23,7 +23,7 @@ from disk.networks import MLP, BatchNormMLP, LayerNormMLP, Packed
 __all__ = ["double"]  # a fixture
 KINDS = ["plain", "layer_norm", "crossq", "batch_norm", "no_target"]
 BATCH_NORMS = ["crossq", "batch_norm"]
-SIZES = [[4, 3], [4, 5, 1], [4, 5, 7, 6, 2], [3, 17, 16, 1]]
+SIZES = [[4, 3], [4, 5, 1], [4, 5, 7, 6, 2], [3, 17, 16, 1], [3, 192, 192, 1]]  # the last has a layer that is LARGE
 
 
 def plain_network(mlp: MLP, c: int) -> nn.Sequential:
@@ -353,6 +353,8 @@ def test_batches_may_change_their_size(kind: str):
         batch, reward = random_batch(i)
         sac.update(batch_of(batch.obs[:size], batch.action[:size], batch.next_obs[:size]), reward[:size])
     assert all(torch.isfinite(value).all() for value in sac.state().values())
+    sac.load_state(make(critic=kind, seed=1).state())  # memory made between updates can still be written from outside
+    sac.update(*random_batch(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
