@@ -64,6 +64,8 @@ class Skills(Sequence[Skill]):
     def __getitem__(self, index: int | slice) -> Skill | list[Skill]:
         if isinstance(index, slice):
             return [Skill(self, i) for i in range(len(self))[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"skill {index}: there are {len(self)} skills, from 0 to {len(self) - 1}")
         return Skill(self, range(len(self))[index])
 
     def __repr__(self) -> str:
