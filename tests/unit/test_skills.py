@@ -110,7 +110,7 @@ def test_skills_are_a_sequence():
     assert all(isinstance(skill, Skill) for skill in SEVERAL)
     assert (SEVERAL[-1].act(OBS) == SEVERAL[2].act(OBS)).all()
     assert [skill.index for skill in SEVERAL[1:]] == [1, 2]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="there are"):
         SEVERAL[3]
 
 
