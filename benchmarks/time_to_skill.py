@@ -40,6 +40,7 @@ CONTENDERS: dict[str, Said] = {
     "disk_bf16": {"method": "disk", "sac": {"precision": "bf16"}},
     "disk_crossq": {"method": "disk_crossq"},
     "disk_plus": {"method": "disk_plus"},
+    "disk_plus_onednn": {"method": "disk_plus", "sac": {"precision": "onednn"}},
     "disk_crossq_bf16": {"method": "disk_crossq", "sac": {"precision": "bf16"}},
     "sb3": {"method": "disk", "peer": "sb3"},
     "sbx": {"method": "disk", "peer": "sbx"},

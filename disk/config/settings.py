@@ -128,9 +128,10 @@ class Sac(Model):
     """`sigma`: critics see σ beside observation and action. The actor does not. Null: observation and action."""
     adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     """Decay of Adam's mean gradient, for actor, critics and temperature. Null: 0.9."""
-    precision: Literal["bf16"] | None = None
+    precision: Literal["bf16", "onednn"] | None = None
     """`bf16`: large matrix products of an update have factors and results in bfloat16. Sums, weights and all else stay
-    in float32. The processor needs AVX512-BF16 or AMX. Null: float32."""
+    in float32. The processor needs AVX512-BF16 or AMX. `onednn`: float32 by oneDNN instead of MKL, which is faster on
+    AMD's processors with AVX-512 and rounds differently. Null: float32."""
     iteration: Iteration | None = None
     """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
 

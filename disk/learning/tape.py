@@ -40,10 +40,30 @@ def products_in_bf16(left: Sequence[Tensor], right: Sequence[Tensor], out: Seque
             c.copy_(product)
 
 
+def products_by_onednn(
+    left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False
+) -> None:
+    """Do the same in float32 by oneDNN instead of MKL, whose products are slow on AMD's processors."""
+    torch.set_float32_matmul_precision(
+        "medium"
+    )  # torch asks oneDNN only if rounding is allowed; it rounds for AMX alone
+    try:
+        products(left, right, out, add)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def products_for(precision: str | None, device: torch.device) -> Products:
-    """Return the products of a `sac.precision`. Refuse one that the processor would only emulate."""
+    """Return the products of a `sac.precision`. Refuse one that this device would only emulate, or round."""
     if precision is None:
         return products
+    if precision == "onednn":
+        if device.type != "cpu" or torch.cpu._is_amx_tile_supported():
+            raise ConfigError(
+                f"sac.precision: {precision}: {'a GPU' if device.type != 'cpu' else 'AMX'} would round to bfloat16: "
+                "expected null or bf16"
+            )
+        return products_by_onednn
     if device.type == "cpu" and not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         raise ConfigError(
             f"sac.precision: {precision}: this processor has neither AVX512-BF16 nor AMX: expected null, or a GPU"

@@ -13,7 +13,7 @@ from disk.cli import main
 from disk.config import Sac
 from disk.errors import ConfigError
 from disk.learning import compare
-from disk.learning.tape import THIN, products, products_for, products_in_bf16
+from disk.learning.tape import THIN, products, products_by_onednn, products_for, products_in_bf16
 
 
 @pytest.fixture
@@ -65,6 +65,29 @@ def test_a_processor_without_bf16_is_refused_with_the_key_and_what_to_write(monk
         make(precision="bf16")
     assert products_for(None, CPU) is products
     assert products_for("bf16", torch.device("cuda")) is products_in_bf16
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_product_by_onednn_is_in_single_precision_and_leaves_the_setting_as_it_was(add: bool) -> None:
+    a, b, before = torch.randn(256, 256), torch.randn(256, 256), torch.randn(256, 256)
+    out = before.clone()
+    products_by_onednn([a], [b], [out], add)
+    exact = a.double() @ b.double() + (before.double() if add else 0.0)
+    if not torch.cpu._is_amx_tile_supported():
+        torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=2e-4)  # bfloat16 would be off by 0.1
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_what_would_round_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ConfigError, match=r"sac\.precision: onednn: a GPU would round to bfloat16: expected null or bf16"
+    ):
+        products_for("onednn", torch.device("cuda"))
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert products_for("onednn", CPU) is products_by_onednn
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    with pytest.raises(ConfigError, match="AMX would round"):
+        make(precision="onednn")
 
 
 def test_a_job_without_a_precision_says_nothing_of_it() -> None:
