@@ -46,9 +46,11 @@ class CardMeasures:
         ]
         task, dataset = {"type": "reinforcement-learning"}, {"type": env, "name": env}
         index = {"name": f"disk-{env}", "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}
+        usual = next(iter(self.jobs.values())).world.kwargs
         evaluations = {
             condition: {
                 **job.model_dump(include={"horizon", "world_steps", "episodes", "seed"}),
+                **({} if job.world.kwargs == usual else {"kwargs": dict(job.world.kwargs)}),
                 "measured": {
                     metric: [_rounded(min(values)), _rounded(max(values))]
                     for metric, values in self.values[condition].items()
@@ -104,7 +106,8 @@ def check_published(folder: Path, threads: int = 1) -> str:
     lines = [f"{'condition':12} {'measure':16} {'measured':>10}   card"]
     for condition, about in evaluations(folder / CARD).items():
         ranges = about.pop("measured")
-        job = EvaluationJob(env=skills.meta["env"], world=skills.world, **about)
+        world = skills.world.model_copy(update={"kwargs": about.pop("kwargs", skills.world.kwargs)})
+        job = EvaluationJob(env=skills.meta["env"], world=world, **about)
         for metric, values in _measure(job, skills, SETS, threads).items():
             value, (low, high) = _mean(values), ranges[metric]
             within = low - SLACK * abs(low) <= value <= high + SLACK * abs(high)
