@@ -102,7 +102,7 @@ def test_a_preset_changes_a_row_and_all_that_are_like_it():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"a": {"like": "dusk"}}, r"methods\.a\.like: 'dusk' is unknown; known: a, .*disk"),
+        ({"a": {"like": "dusk"}}, r"methods\.a\.like: 'dusk' is unknown; did you mean 'disk'\? known: a, .*disk"),
         ({"a": {"like": "a"}}, r"methods\.a\.like: 'a': .*a → a"),
         ({"a": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "a"}}, r"methods\.c\.like: 'a': .*a → b → c → a"),
         ({"a": {"like": 3}}, r"methods\.a\.like: 3"),

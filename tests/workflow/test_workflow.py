@@ -344,12 +344,12 @@ def test_a_bad_configuration_is_refused_before_any_job(
     assert "rule train_skill" not in output
 
 
-def test_a_key_that_a_file_has_twice_is_refused_before_any_job(project: Project, tmp_path: Path) -> None:
+def test_a_key_that_a_file_has_twice_is_refused_before_any_job(project: Project) -> None:
     """Snakemake reads the files itself, and keeps the last of two keys."""
-    twice = tmp_path / "twice.yaml"
+    twice = project.path / "tiny.yaml"
     twice.write_text("environments: {point: {skills: 2}}\nseeds: [0]\nenvironments: {point: {skills: 1}}\n")
-    output = project.run("-n", "--configfile", str(twice), ok=False)
-    assert f"{twice}, line 3: key 'environments' is already in line 1" in output
+    output = project.run("-n", ok=False)
+    assert "tiny.yaml, line 3: key 'environments' is already in line 1" in output
     assert "Traceback" not in output
 
 
