@@ -327,11 +327,11 @@ def test_a_trained_controller_chooses_where_there_is_one(
     run = tmp_path / "results" / "hopper" / "disk" / "seed0"
     (run / "hierarchy").mkdir(parents=True)
     shutil.copy(PRETRAINED / "hopper" / "skills.safetensors", run)
-    sizes = (("mlp_extractor.policy_net.0", 12, 64), ("mlp_extractor.policy_net.2", 64, 64), ("action_net", 64, 5))
+    sizes = (("mlp_extractor.policy_net.0", 12, 64), ("mlp_extractor.policy_net.2", 64, 64), ("action_net", 64, 4))
     tensors = {f"policy/{name}.weight": torch.zeros(outputs, inputs) for name, inputs, outputs in sizes}
     tensors |= {f"policy/{name}.bias": torch.zeros(outputs) for name, _, outputs in sizes}
     tensors["policy/action_net.bias"][2] = 1.0
-    save_tensors(run / "hierarchy" / "seed0.safetensors", tensors, {"kind": "controller", "skills": 5, "steps": 10})
+    save_tensors(run / "hierarchy" / "seed0.safetensors", tensors, {"kind": "controller", "skills": 4, "steps": 10})
     (run / "hierarchy" / "seed0.json").write_text(json.dumps({"job": {"size": 15.0}}))
     live.build([run], tmp_path / "page.html", tiny_config())
     page = Page(chromium, tmp_path / "page.html", "#mode=work&goal=3_0")

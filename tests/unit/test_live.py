@@ -260,7 +260,7 @@ def test_a_page_names_its_size_and_stays_below_eight_megabytes(
     monkeypatch.setattr(live, "EPISODES", 1)
     assert main(["live", str(PRETRAINED / "hopper"), "--out", str(tmp_path / "page.html")]) == 0
     size = (tmp_path / "page.html").stat().st_size
-    assert f"{size / 1e6:.1f} MB, 5 skills of hopper" in capsys.readouterr().out
+    assert f"{size / 1e6:.1f} MB, 4 skills of hopper" in capsys.readouterr().out
     assert 3_000_000 < size < 8_000_000
     text = (tmp_path / "page.html").read_text()
     assert not re.findall(r"(?:src|href)=[\"'](?!data:)", text.split('<script type="application/json"')[0])
@@ -322,11 +322,11 @@ def test_the_map_shows_the_runs_own_rollouts_where_there_are_any(tmp_path: Path)
     (run / "rollouts").mkdir(parents=True)
     (run / "skills.safetensors").write_bytes((PRETRAINED / "hopper" / "skills.safetensors").read_bytes())
     steps = pd.DataFrame({"step": range(11), "x": np.linspace(0.0, 7.0, 11), "y": 0.0})
-    frames = [steps.assign(skill=skill, episode=0, vx=0.0, vy=0.0) for skill in range(5)]
+    frames = [steps.assign(skill=skill, episode=0, vx=0.0, vy=0.0) for skill in range(4)]
     save_rollouts(pd.concat(frames), run / "rollouts" / "nominal.parquet")
     build([run], tmp_path / "page.html", tiny_config())
     (found,) = re.findall(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
-    assert [skill["moved"] for skill in json.loads(found)["runs"][0]["native"]] == [[7.0, 0.0]] * 5
+    assert [skill["moved"] for skill in json.loads(found)["runs"][0]["native"]] == [[7.0, 0.0]] * 4
 
 
 def test_pages_are_named_after_their_runs(tmp_path: Path) -> None:
