@@ -69,28 +69,32 @@ def about(run: Path) -> dict[str, object]:
 
     `mean_terms` begins with the second skill: the first one has no such means.
     """
-    paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
-    stats = {path: load_stats(path) for path in paths}
-    code = {key: sorted({str(each.get(key)) for each in stats.values()}) for key in ("commit", "code_hash")}
-    job = next(iter(stats.values()))["job"]
+    stats = stats_of(run)
+    code = {key: sorted({str(each.get(key)) for each in stats}) for key in ("commit", "code_hash")}
+    job = stats[0]["job"]
     settings = {key: job["sac"][key] for key in ("batch_size", "updates_per_step", "seed_steps")}
-    steps = [int(each.get("steps") or 0) for each in stats.values()]
+    steps = [int(each.get("steps") or 0) for each in stats]
     return {
         "steps": sum(steps),
         "steps_by_training": steps,
-        "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats.values()),
-        **({} if None in (terms := [each.get("mean_terms") for each in stats.values()][1:]) else {"mean_terms": terms}),
-        **({} if (probes := probe_steps(list(stats.values()))) is None else {"probe_steps": probes}),
+        "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats),
+        **({} if None in (terms := [each.get("mean_terms") for each in stats][1:]) else {"mean_terms": terms}),
+        **({} if (probes := probe_steps(stats)) is None else {"probe_steps": probes}),
         "cpu_hours": round(cpu_seconds(run) / 3600, 5),
         **settings,
         **code,
     }
 
 
+def stats_of(run: Path) -> list[dict[str, Any]]:
+    """Return stats.json of each of a run's trainings: one for each skill of a chain, or one in all."""
+    paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
+    return [load_stats(path) for path in paths]
+
+
 def cpu_seconds(run: Path) -> float:
     """CPU time of a run's trainings. Snakemake's benchmark files look every half minute and miss the end of a job."""
-    paths = sorted(run.glob("skill[0-9][0-9]/stats.json")) or [run / "stats.json"]
-    return sum(float(load_stats(path)["cpu_seconds"]) for path in paths)
+    return sum(float(each["cpu_seconds"]) for each in stats_of(run))
 
 
 def probe_steps(stats: Sequence[Mapping[str, Any]]) -> int | None:

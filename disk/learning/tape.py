@@ -44,9 +44,8 @@ def products_by_onednn(
     left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False
 ) -> None:
     """Do the same in float32 by oneDNN instead of MKL, whose products are slow on AMD's processors."""
-    torch.set_float32_matmul_precision(
-        "medium"
-    )  # torch asks oneDNN only if rounding is allowed; it rounds for AMX alone
+    # torch asks oneDNN only if rounding to bfloat16 is allowed. oneDNN rounds on processors with AMX alone.
+    torch.set_float32_matmul_precision("medium")
     try:
         products(left, right, out, add)
     finally:
