@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from disk.config import Config, HierarchyJob, JointJob, Runtime, SkillJob
-from disk.errors import ArtefactError, to_blame
+from disk.errors import ArtefactError, ConfigError, to_blame
 from disk.evaluation.run import refuse_strangers
 from disk.evaluation.words import announce
 from disk.learning.artefacts import writable, write_run, write_skill, write_untrained
@@ -120,10 +120,18 @@ def train_run(
     skills: int | None,
     watch: Callable[[Path], AbstractContextManager[Any]],
 ) -> Path:
-    """Train what is missing of a run. `watch` is entered around each skill's training."""
+    """Train what is missing of a run: all of it, or a chain's first `skills`.
+
+    `watch` is entered around each skill's training.
+    """
     run = Run(root, env, method, seed).path
     row, environment = config.method(method), config.environment(env)
     if not row.incremental:
+        if skills is not None:
+            raise ConfigError(
+                f"--skills: {skills}: {method} makes all its skills together: expected a method that learns them one "
+                f"after another, such as disk; or set environments.{env}.skills and leave --skills out"
+            )
         joint = config.joint_job(env, method, seed)
         snapshots = [snapshot_name(step) for step in joint.snapshots or []]
         complete = all((run / name).exists() for name in (*RUN_FILES, *snapshots))

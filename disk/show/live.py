@@ -29,6 +29,7 @@ from disk.show import physics
 from disk.show.html import digest, fill, to_json
 from disk.show.world import describe
 from disk.storage.files import load_json, load_tensors, save_text
+from disk.storage.layout import RUN_NAME, SKILLS, rollouts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,24 +104,30 @@ def build(runs: Sequence[Path], out: Path, config: Config | None = None, native:
 
 
 def pages(runs: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
-    """Each run's page: in the run itself, at `out`, or in the folder `out` where there are several."""
-    from disk.storage.layout import SKILLS
-
-    found = [
-        run for run in runs if run.suffix == ".safetensors" or (run / SKILLS).exists() or len(runs) == 1
-    ]  # pretrained/* has a README
-    if not found:
-        raise ArtefactError(f"{runs[0]}: has no {SKILLS}")
+    """Return each run with its page: in the run itself, at `out`, or in the folder `out` if there are several."""
+    found = [run for run in runs if run.suffix == ".safetensors" or (run / SKILLS).exists() or len(runs) == 1]
+    lacking = [run for run in runs if run not in found and not run.is_file()]  # pretrained/* has a README
+    if lacking or not found:
+        raise ArtefactError(f"{', '.join(map(str, lacking or runs))}: no {SKILLS} there. No page was written")
     if out is None:
-        return [(run, (run if run.is_dir() else run.parent) / "live.html") for run in found]
+        return _apart([(run, (run if run.is_dir() else run.parent) / "live.html") for run in found])
     if len(found) == 1 and out.suffix == ".html":
         return [(found[0], out)]
-    return [(run, out / f"{_page_name(run)}.html") for run in found]
+    return _apart([(run, out / f"{_page_name(run)}.html") for run in found])
+
+
+def _apart(planned: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
+    """Refuse two runs whose pages would be the same file: the second would replace the first."""
+    taken: dict[Path, Path] = {}
+    for run, page in planned:
+        if (first := taken.setdefault(page, run)) != run:
+            raise ConfigError(f"{page}: would be the page of {first} and of {run}: give each its own --out")
+    return planned
 
 
 def _page_name(run: Path) -> str:
     """`ant` for pretrained/ant, `ant_disk_seed0` for results/ant/disk/seed0."""
-    return "_".join(run.parts[-3:]) if re.fullmatch(r"seed\d+", run.name) else run.stem
+    return "_".join(run.parts[-3:]) if RUN_NAME.fullmatch(run.name) else run.stem
 
 
 def build_beside_gallery(runs: Sequence[Path], out: Path, native: Evaluation) -> str:
@@ -135,8 +142,6 @@ def build_beside_gallery(runs: Sequence[Path], out: Path, native: Evaluation) ->
 
 def first_seeds(results: Path, config: Config) -> list[Path]:
     """The first seed of each known method in an environment's results, in the configuration's order."""
-    from disk.storage.layout import RUN_NAME, SKILLS
-
     runs = []
     for method in config.methods:
         found = [
@@ -271,7 +276,7 @@ def _rollouts(run: Path, skills: Skills, native: Evaluation) -> pd.DataFrame:
     from disk.evaluation.run import roll_out
     from disk.evaluation.tables import read_rollouts
 
-    own = run / "rollouts" / f"{native.condition}.parquet"
+    own = rollouts_of(run, native.condition)
     if own.exists():
         frame = sound(read_rollouts(own))
         if frame["skill"].nunique() == len(skills):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import disk
 from disk.cli import main, parser
-from disk.config import PROJECT
+from disk.config import PROJECT, load
+from disk.errors import ConfigError
+from disk.learning.run import train_run
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,15 @@ def test_a_path_that_configfile_swallowed_is_explained(
         main(words)
     [line] = capsys.readouterr().err.splitlines()
     assert "required: results (--configfile takes every path after it: write it last)" in line
+
+
+@pytest.mark.parametrize("method", ["diayn", "random"])
+def test_a_number_of_skills_is_refused_for_a_method_that_makes_all_of_them_together(
+    method: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"--skills: 2: {method} makes all its skills together: expected"):
+        train_run(load(), tmp_path, "point", method, 0, 2, lambda out: nullcontext())
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

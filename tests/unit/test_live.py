@@ -334,12 +334,34 @@ def test_pages_are_named_after_their_runs(tmp_path: Path) -> None:
     for run in runs[:2]:
         run.mkdir(parents=True)
         (run / "skills.safetensors").touch()
+    runs[2].touch()
     assert pages(runs, tmp_path / "out") == [
         (runs[0], tmp_path / "out" / "ant.html"),
         (runs[1], tmp_path / "out" / "ant_disk_seed3.html"),
     ]
     assert pages(runs[:1], None) == [(runs[0], runs[0] / "live.html")]
     assert pages(runs[:1], tmp_path / "page.html") == [(runs[0], tmp_path / "page.html")]
+
+
+def test_a_mistyped_path_among_several_is_named_and_no_page_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong, out = [tmp_path / "pretrained" / "hoper", tmp_path / "swimer"], tmp_path / "out"
+    assert main(["live", str(PRETRAINED / "hopper"), *map(str, wrong), "--out", str(out)]) == 1
+    assert f"{wrong[0]}, {wrong[1]}: no skills.safetensors there" in caplog.text
+    assert not out.exists()
+
+
+def test_two_runs_with_one_page_between_them_are_refused(tmp_path: Path) -> None:
+    runs = [tmp_path / place / "point" / "disk" / "seed0" for place in ("one", "other")]
+    for run in runs:
+        (run / "snapshots").mkdir(parents=True)
+        (run / "skills.safetensors").touch()
+    with pytest.raises(ConfigError, match=rf"point_disk_seed0\.html: would be the page of {runs[0]} and of {runs[1]}"):
+        pages(runs, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"live\.html: would be the page of"):
+        pages([runs[0] / "snapshots" / f"{step}.safetensors" for step in (1, 2)], None)
+    assert [page for _, page in pages(runs, None)] == [run / "live.html" for run in runs]
 
 
 def pretend_npm(folder: Path, content: dict[str, bytes]) -> None:
