@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +53,18 @@ def load() -> Physics:
     if not available():
         raise ArtefactError(f"MuJoCo for browsers ({PACKAGE} {VERSION}) is not on this machine: {HINT}")
     script, wasm = ((cache() / name).read_bytes() for name in ("mujoco.js", "mujoco.wasm.gz"))
-    _check("mujoco.js", script)
     try:
+        _check("mujoco.js", script)
         _check("mujoco.wasm", gzip.decompress(wasm))
-    except (OSError, EOFError) as error:
-        raise ArtefactError(f"{cache() / 'mujoco.wasm.gz'}: is damaged ({error}): {HINT}") from None
+    except (ArtefactError, OSError, EOFError, zlib.error) as error:
+        raise ArtefactError(f"{cache()}: is damaged ({error}): {HINT}") from None
     return Physics(script.decode(), wasm)
 
 
 def fetch() -> str:
-    """Download the package with npm into the cache, unless it is there; say what was done."""
-    if available():
+    """Download the package with npm into the cache, unless it is there and whole. Say what was done."""
+    with suppress(ArtefactError):
+        load()
         return f"{cache()}: MuJoCo {VERSION} for browsers is there"
     npm = shutil.which("npm")
     if npm is None:

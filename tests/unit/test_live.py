@@ -387,11 +387,24 @@ def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.needs("wasm")
-def test_a_damaged_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_cache_is_refused_and_fetch_repairs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = physics.load()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    physics.cache().mkdir(parents=True)
-    (physics.cache() / "mujoco.js").write_text(good.script)
-    (physics.cache() / "mujoco.wasm.gz").write_bytes(gzip.compress(b"\0asm"))
-    with pytest.raises(ArtefactError, match=r"mujoco\.wasm has checksum"):
-        physics.load()
+    content = {"mujoco.js": good.script.encode(), "mujoco.wasm": gzip.decompress(good.wasm)}
+    pretend_npm(tmp_path, content)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert "fetched MuJoCo" in physics.fetch()
+    faults = (
+        ("mujoco.js", content["mujoco.js"][:-1], r"mujoco\.js has checksum"),
+        ("mujoco.wasm.gz", gzip.compress(b"\0asm"), r"mujoco\.wasm has checksum"),
+        ("mujoco.wasm.gz", good.wasm[:-9], "end-of-stream"),
+        ("mujoco.wasm.gz", b"no archive", "gzip"),
+        ("mujoco.wasm.gz", good.wasm[:10] + b"\xff" * 64, "invalid block type"),
+    )
+    for name, damaged, said in faults:
+        (physics.cache() / name).write_bytes(damaged)
+        with pytest.raises(ArtefactError, match=f"{said}.*live --fetch"):
+            physics.load()
+        assert "fetched MuJoCo" in physics.fetch(), name
+        assert physics.load() == good
+    assert "is there" in physics.fetch()
