@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,16 +25,18 @@ log = logging.getLogger("disk")
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    from disk.process import log_to, use_threads
+    from disk.process import use_threads
 
-    log_to(arguments.log)
     use_threads(arguments.threads)
     return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Call the command and return its exit code. Errors that a user can mend are one line, without a traceback."""
+    from disk.process import log_to
+
     try:
+        log_to(arguments.log)
         arguments.call(arguments)
     except Interrupted as stopped:
         log.warning("%s. Run the same command again to resume.", stopped)
@@ -69,6 +72,12 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text}: expected cpu, cuda, or one GPU, such as cuda:0")
+    return text
 
 
 def _place(text: str) -> Path | str:
@@ -130,7 +139,7 @@ def _add_learning(command: AddCommand) -> None:
 
     doctor = command("doctor", commands.doctor, "describe this machine, and the state of results", presets=True)
     doctor.add_argument("results", type=Path, nargs="?", help="results to check, e.g. results/point")
-    doctor.add_argument("--device", help="compare the update on this device with the CPU's, e.g. cuda")
+    doctor.add_argument("--device", type=_device, help="compare the update on this device with the CPU's, e.g. cuda")
 
 
 def _add_showing(command: AddCommand) -> None:

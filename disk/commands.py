@@ -9,10 +9,12 @@ import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from disk.config import Config
+    from disk.config import Config, HierarchyJob, JointJob, SkillJob
+
+Job = TypeVar("Job", "SkillJob", "JointJob", "HierarchyJob")
 
 
 def _config(arguments: Namespace) -> Config:
@@ -172,11 +174,25 @@ def publish(arguments: Namespace) -> None:
         print(f"{push(path.parent, arguments.to)}: uploaded and compared")
 
 
+def _job(kind: type[Job], text: str) -> Job:
+    """Read `--job`."""
+    from pydantic import ValidationError
+
+    from disk.config.messages import explain
+    from disk.errors import ConfigError
+
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        said = explain(error, kind)
+        raise ConfigError(f"--job: expected the settings of a {kind.__name__} as JSON:\n{said}") from None
+
+
 def train_skill(arguments: Namespace) -> None:
     from disk.config import SkillJob
     from disk.process import planned_skills, training
 
-    job, out = SkillJob.model_validate_json(arguments.job), arguments.out.parent
+    job, out = _job(SkillJob, arguments.job), arguments.out.parent
     with training(out, arguments.threads) as runtime:
         from disk.learning.run import learn_skill
         from disk.storage.checkpoint import clear_finished
@@ -193,7 +209,7 @@ def train_joint(arguments: Namespace) -> None:
     from disk.config import JointJob
     from disk.process import training
 
-    job, out = JointJob.model_validate_json(arguments.job), arguments.out.parent
+    job, out = _job(JointJob, arguments.job), arguments.out.parent
     with training(out, arguments.threads) as runtime:
         from disk.learning.run import learn_jointly
 
@@ -207,7 +223,7 @@ def train_hierarchy(arguments: Namespace) -> None:
     from disk.config import HierarchyJob
     from disk.process import training
 
-    job = HierarchyJob.model_validate_json(arguments.job)
+    job = _job(HierarchyJob, arguments.job)
     # PPO's networks are small and skills act in NumPy: a GPU would be idle.
     with training(arguments.out, arguments.threads, device="cpu" if job.sac is None else None) as runtime:
         from disk.downstream.run import learn_hierarchy

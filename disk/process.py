@@ -21,15 +21,19 @@ def log_to(path: Path | None) -> None:
     log.setLevel(logging.INFO)
     log.handlers.clear()
     form = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    shown = logging.StreamHandler()
+    shown.setFormatter(form)
     # A terminal shows the progress bar, which makes the line per minute redundant.
-    handlers[0].setLevel(logging.WARNING if sys.stderr.isatty() and path else logging.INFO)
+    shown.setLevel(logging.WARNING if sys.stderr.isatty() and path else logging.INFO)
+    log.addHandler(shown)
     if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path))
-    for handler in handlers:
-        handler.setFormatter(form)
-        log.addHandler(handler)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written = logging.FileHandler(path)
+        except OSError as error:
+            raise ConfigError(f"--log: {path}: cannot be written: {error.strerror or error}") from None
+        written.setFormatter(form)
+        log.addHandler(written)
 
 
 def use_threads(threads: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 SHIPPED = (Path(__file__).parent / "defaults").resolve()
 """`config/` of the project, which a wheel carries along. In a checkout this is a link to it."""
 DEFAULT_FILES = tuple(SHIPPED / name for name in ("config.yaml", "envs.yaml", "methods.yaml"))
+UNREADABLE = (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
+"""What a file that is no YAML raises beside YAMLError, such as `2024-02-30`, `!!bool x` or bytes that are not UTF-8."""
 
 
 def read(files: Iterable[Path]) -> dict[str, Any]:
@@ -30,7 +33,10 @@ def read(files: Iterable[Path]) -> dict[str, Any]:
             node = reader.get_single_node()
             _refuse_twins(node, path)
             content = None if node is None else reader.construct_document(node)
-        except (OSError, yaml.YAMLError) as error:
+            json.dumps(content, default=str, skipkeys=True)  # fails for an alias that holds itself
+        except ConfigError:
+            raise
+        except (*UNREADABLE, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         if not isinstance(content, Mapping):
             raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")

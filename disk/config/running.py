@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from disk.config.settings import Model, Retired
 
@@ -75,8 +75,8 @@ class Tracking(Model):
 class Runtime(Model):
     """How a job runs, as opposed to what it computes. Changing any of this retrains nothing."""
 
-    device: str
-    """`auto`: CUDA when there is one, otherwise the CPU; or a torch device."""
+    device: str = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """`auto`: CUDA when there is one, otherwise the CPU. Or `cpu`, `cuda`, `cuda:0`, …"""
     checkpoint_minutes: PositiveFloat
     """The most that a kill can cost."""
     log_every: PositiveInt

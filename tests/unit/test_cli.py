@@ -25,9 +25,10 @@ from disk.learning.run import train_run
         (["train", "point", "--skills", "0"], "--skills: 0: expected a whole number, 1 or more"),
         (["train", "point", "--threads", "0"], "--threads: 0: expected a whole number, 1 or more"),
         (["evaluate", "run", "--latent-sets", "0"], "--latent-sets: 0: expected a whole number, 1 or more"),
+        (["doctor", "--device", "gpu"], "--device: gpu: expected cpu, cuda, or one GPU, such as cuda:0"),
     ],
 )
-def test_a_wrong_number_is_refused_in_one_line_before_anything_is_written(
+def test_a_wrong_value_is_refused_in_one_line_before_anything_is_written(
     words: list[str],
     expected: str,
     tmp_path: Path,
@@ -61,6 +62,33 @@ def test_a_number_of_skills_is_refused_for_a_method_that_makes_all_of_them_toget
     with pytest.raises(ConfigError, match=f"--skills: 2: {method} makes all its skills together: expected"):
         train_run(load(), tmp_path, "point", method, 0, 2, lambda out: nullcontext())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "job", "said"),
+    [
+        ("train-skill", "{", "a SkillJob as JSON:\n'{': invalid JSON"),
+        ("train-joint", "[]", "a JointJob as JSON:\n[]: input should be an object"),
+        ("train-hierarchy", '{"env": 3}', "a HierarchyJob as JSON:\nenv: 3: input should be a valid string"),
+    ],
+)
+def test_a_job_that_is_none_is_refused_with_what_was_expected(
+    command: str, job: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main([command, "--job", job, "--out", str(tmp_path / "out" / "file")]) == 2
+    assert f"--job: expected the settings of {said}" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_that_cannot_be_written_is_reported_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for log in (tmp_path, tmp_path / "file" / "train.log"):
+        assert main(["doctor", "--log", str(log)]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert f"--log: {log}: cannot be written: " in line
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,31 @@ def test_a_preset_that_cannot_be_read_is_refused_with_its_path(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b"seeds: [\xff]",
+        b"runtime: {device: 2024-02-30}",
+        b"threads: 0x_",
+        b"threads: !!float x",
+        b"threads: !!bool x",
+        b"threads: !!timestamp x",
+        b"environments: {point: {kwargs: &x {a: *x}}}",
+        b"seeds: " + b"[" * 20_000 + b"]" * 20_000,
+    ],
+    ids=lambda content: str(content[:40]),
+)
+def test_whatever_a_file_holds_the_refusal_names_it(tmp_path: Path, content: bytes):
+    (tmp_path / "mine.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"mine\.yaml: cannot be read: "):
+        config.load(tmp_path / "mine.yaml").skill_job("point", "disk", 0, 0).digest()
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_a_device_that_torch_knows_is_accepted(device: str):
+    assert config.parse(raw_config({"runtime": {"device": device}})).runtime.device == device
+
+
+@pytest.mark.parametrize(
     ("text", "key", "line", "first"),
     [
         ("environments:\n  a: 1\n\nenvironments:\n  b: 2\n", "environments", 4, 1),
@@ -205,6 +230,8 @@ def test_a_misspelt_key_is_refused_with_its_path_and_the_right_one(change: dict[
         ({"runs": "point"}, "runs", "'point'", "list"),
         ({"tracking": {"interval_seconds": -1}}, "tracking.interval_seconds", "-1", "greater than 0"),
         ({"threads": "all"}, "threads", "'all'", "integer"),
+        ({"runtime": {"device": "gpu"}}, "runtime.device", "'gpu'", "auto|cpu|cuda"),
+        ({"runtime": {"device": "cuda:"}}, "runtime.device", "'cuda:'", "auto|cpu|cuda"),
     ],
 )
 def test_a_bad_value_is_refused_with_path_value_and_expectation(
