@@ -38,7 +38,7 @@ def standings(env: Path) -> tuple[pd.DataFrame, str]:
         rows.append({"method": method, "seed": seed, "skills": first["skill"].max() + 1, **means})
     runs = pd.DataFrame(rows)
     table = runs.groupby("method")[["skills", *(name for name in COLUMNS if name in runs)]].mean()
-    leads = [name for name in LEADS if name in table]
+    leads = [name for name in LEADS if name in table and table[name].notna().any()]  # one skill has no distances
     table = table.sort_values(leads, ascending=False).astype({"skills": int})
     table.insert(0, "seeds", runs.groupby("method")["seed"].count())
     best: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ def standings(env: Path) -> tuple[pd.DataFrame, str]:
     said = "; ".join(f"{method} has {' and '.join(leads)}" for method, leads in best.items())
     for name in (name for name in COLUMNS if name in table):
         table[name] = table[name].map(_digits if name in MEASURED else "{:.3g}".format)
-    return table.rename(columns=MEASURES, index=method_name).rename_axis(None), f"{said}."
+    return table.rename(columns=MEASURES, index=method_name).rename_axis(None), f"{said}." if said else ""
 
 
 def _digits(value: float) -> str:

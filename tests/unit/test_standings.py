@@ -40,6 +40,20 @@ def test_numbers_have_three_digits_and_counts_have_no_decimals(env: Path) -> Non
     assert best.endswith("DISk has the largest isolation (how far the nearest other skill ends).")
 
 
+def test_one_skill_has_no_distances_and_is_shown_all_the_same(tmp_path: Path) -> None:
+    """`measure` gives one skill no distance to others: NaN for Hausdorff and isolation."""
+    path = tmp_path / "point" / "disk" / "seed0" / "metrics.csv"
+    path.parent.mkdir(parents=True)
+    rows = ["nominal,0,hausdorff,", "nominal,0,isolation,", "nominal,0,consistency,0.5"]
+    counted = "nominal,-1,distinct,1.0"
+    path.write_text("\n".join(["condition,skill,metric,value", *rows, counted, ""]))
+    table, best = standings(tmp_path / "point")
+    assert table.loc["DISk", ["skills", "distinct skills ↑", "Hausdorff (m) ↑"]].tolist() == [1, "1", "nan"]
+    assert best == "DISk has the most distinct skills."
+    path.write_text("\n".join(["condition,skill,metric,value", *rows, ""]))
+    assert standings(tmp_path / "point")[1] == ""
+
+
 @pytest.mark.parametrize("active", [True, False])
 def test_the_next_command_works_with_and_without_an_activated_environment(env: Path, active: bool) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "DISPLAY")}
