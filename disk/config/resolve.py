@@ -149,6 +149,11 @@ def _parts(config: Config, env: str, method: str) -> None:
             f"methods.{method}.own_share: {row.own_share}: normaliser_over own needs own transitions in every batch: "
             f"expected a share of at least one in {batch}"
         )
+    if row.warm == "recall" and config.projection_of(env, method):
+        raise ConfigError(
+            f"methods.{method}.warm: recall in {env}, whose σ is learned before each skill: recall compares states "
+            "before that: expected last or diverse, or a given σ"
+        )
     if row.aware and config.projection_of(env, method):
         raise ConfigError(
             f"methods.{method}.aware: true in {env}, whose σ is learned anew for each skill: expected a given σ, in "

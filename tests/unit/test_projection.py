@@ -162,6 +162,7 @@ def test_only_jobs_whose_sigma_is_learned_know_of_phi():
         ({"methods": {"disk_fork_fresh": {"sigma": "learned"}}}, "methods.disk_fork_fresh.sigma"),
         ({"environments": {"point": {"position": {"qpos": [0, 1, 2]}}}}, "one or two"),
         ({"projection": {"width": 0}}, "projection.width"),
+        ({"methods": {"disk": {"sigma": "learned", "warm": "recall"}}}, "methods.disk.warm: recall in point, whose σ"),
     ],
 )
 def test_a_wrong_setting_of_phi_is_refused_by_its_path(changes: dict[str, Any], message: str):
