@@ -87,8 +87,9 @@ def recall(arguments: Namespace) -> None:
 
 
 def doctor(arguments: Namespace) -> None:
-    from disk.doctor import examine, machine
+    from disk.doctor import examine
     from disk.errors import ArtefactError
+    from disk.machine import machine
 
     print(machine())
     if arguments.device:

@@ -1,4 +1,4 @@
-"""`python -m disk doctor`: what this machine has, and the state of results on disk.
+"""`python -m disk doctor RESULTS`: the state of results on disk.
 
 The audit reads everything and changes nothing. It compares all checksums, and examines checkpoints as a training would.
 For each run it lists what is finished, unfinished, damaged or left over. It ends with the commands that continue.
@@ -6,12 +6,7 @@ For each run it lists what is finished, unfinished, damaged or left over. It end
 
 from __future__ import annotations
 
-import ctypes.util
-import importlib.metadata
-import os
-import platform
 import shlex
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,13 +15,13 @@ from typing import Any
 
 import torch
 
-from disk.config import DEFAULT_FILES, PROJECT, SHIPPED, Config
+from disk.config import DEFAULT_FILES, FLAT, PROJECT, SHIPPED, Config
 from disk.config import load as load_config
+from disk.downstream.run import read_controller
 from disk.errors import ArtefactError, ConfigError
 from disk.evaluation.tables import COLUMNS, read_csv, read_rollouts
 from disk.evaluation.words import skill_label
 from disk.figures.catalogue import environments, figures_of, runs_of
-from disk.lazy import extras
 from disk.skills import bundle, load
 from disk.storage import layout
 from disk.storage.checkpoint import verify
@@ -36,30 +31,10 @@ from disk.storage.lock import holder
 from disk.storage.manifest import CHECKED, RESTORE, same_checksum, same_inputs, undeclared
 from disk.storage.provenance import code_hash
 
-PACKAGES = ("torch", "mujoco", "gymnasium", "numpy", "snakemake", "mlflow", "pydantic", "safetensors")
 UNKNOWN = "no preset in config/ made these; give --configfile with the one that did"
 NO_RUNS = "no runs here; a run is a folder like results/point/disk/seed0"
 PUBLISHED = "published skills, not a run; `python -m disk evaluate {}` compares them with their card"
 Preset = tuple[Sequence[Path], Config]
-
-
-def machine() -> str:
-    """Describe versions, devices, rendering and schedulers, one line each."""
-    cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    rendering = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
-    installed = {package.name: package.version for package in importlib.metadata.distributions()}
-    rows = {
-        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        "packages": ", ".join(f"{name} {installed.get(name, 'missing')}" for name in PACKAGES),
-        "extras": extras(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
-        "devices": ", ".join(cuda) or "CPU only (no CUDA device)",
-        "rendering": ", ".join(rendering) or "none: install libegl1 and libgl1-mesa-dri, or libosmesa6",
-        "slurm": shutil.which("sbatch") or "no sbatch: --profile slurm needs one",
-        "tracking": os.environ.get("MLFLOW_TRACKING_URI", "the configuration's (MLFLOW_TRACKING_URI is not set)"),
-        "code": code_hash(),
-    }
-    return "\n".join(f"{name:10} {value}" for name, value in rows.items())
 
 
 @dataclass
@@ -180,6 +155,9 @@ def _is_of(config: Config, run: Run, stats: Path) -> bool:
 def audit(run: Run, config: Config | None) -> Audit:
     """Examine one run. Without a configuration, it has as many skills as there are."""
     found, path = Audit(run.path), run.path
+    _audit_controllers(found, path / layout.HIERARCHY)
+    if run.method == FLAT:  # it has no skills
+        return found
     skills, metrics, table = path / SKILLS, path / METRICS, run.root / run.env / HAUSDORFF
     if config and not (run.env in config.environments and run.method in config.methods):
         found.left.append(f"{path}: the configuration has no {run.env} with {run.method}")
@@ -250,6 +228,21 @@ def _audit_training(found: Audit, folder: Path, names: Sequence[str], earlier: d
     return not lacking
 
 
+def _audit_controllers(found: Audit, folder: Path) -> None:
+    """Compare the files of each controller with the checksums in its JSON, and examine the checkpoints."""
+    written = sorted(folder.glob("seed*.json"))
+    for file in written:
+        if found.check(file, read_controller, file):
+            about = read_controller(file)
+            lacking = [name for name in about["checksums"] if not (folder / name).exists()]
+            found.left += [f"{file}: unfinished, without {', '.join(lacking)}"] if lacking else []
+            for name in sorted(about["checksums"].keys() - lacking):
+                found.check(folder / name, same_checksum, folder, name, about)
+    for checkpoint in sorted(folder.glob(f"*.{layout.CHECKPOINT}")):
+        _audit_checkpoint(found, checkpoint)
+    found.state += [f"{len(written)} controllers" if len(written) > 1 else "1 controller"] if written else []
+
+
 def _same_bundle(bundled: Path, policies: Sequence[Path]) -> None:
     """Refuse a run's file of skills if it differs from the policies of its chain."""
     found, expected = load(bundled).actor.state_dict(), bundle(policies).actor.state_dict()
@@ -258,11 +251,12 @@ def _same_bundle(bundled: Path, policies: Sequence[Path]) -> None:
 
 
 def _audit_checkpoint(found: Audit, folder: Path) -> None:
-    name = skill_label(int(number[1])) if (number := layout.SKILL_NAME.match(folder.name)) else "training"
+    of_skills, number = folder.parent.name != layout.HIERARCHY, layout.SKILL_NAME.match(folder.name)
+    name = skill_label(int(number[1])) if number else "training" if of_skills else f"controller {folder.stem}"
     if trainer := holder(folder / layout.LEASE):
         found.state.append(f"{name} is being trained by {trainer}")
         return
-    found.trained = False
+    found.trained &= not of_skills
     if not (folder / layout.STATE).exists():
         found.state.append(f"{name} restarts from step 0: nothing is saved yet")
         return
@@ -281,7 +275,7 @@ def _commands(root: Path, audits: Sequence[Audit], files: Sequence[Path], config
     names = shlex.join(str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path) for path in files)
     option = f" --configfile {names}" if files else ""
     if tree.resolve() != _home(config):
-        for found in runs:
+        for found in (found for found in runs if Run.of(found.path).method != FLAT):  # `train` makes no controllers
             run, path = Run.of(found.path), shlex.quote(str(found.path))
             train = f"train {run.env} {run.method} --seed {run.seed} --results {shlex.quote(str(tree))}"
             if found.damaged or not (found.trained and (found.path / METRICS).exists()):

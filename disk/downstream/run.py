@@ -19,6 +19,7 @@ from disk.learning.run import resumable
 from disk.storage.checkpoint import Checkpoint, stamp
 from disk.storage.files import checksum, load_json, save_json, save_tensors, save_text, sweep
 from disk.storage.layout import Run, checkpoint_beside
+from disk.storage.manifest import RESTORE, same_checksum
 from disk.storage.provenance import DOWNSTREAM, code_hash, commit
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def learn_hierarchy(job: HierarchyJob, skills: Path | None, out: Path, runtime: 
     def done(mark: str) -> bool:
         for path in (out, weights, stats):
             sweep(out.parent, path.name)
-        return _finished(stats, mark, (out, weights))
+        return _finished(stats, mark)
 
     with resumable(checkpoint_beside(out), expected, done, replays=int(skills is None)) as checkpoint:
         if checkpoint is None:
@@ -81,9 +82,22 @@ def _learn(
     return curve, seconds
 
 
-def _finished(stats: Path, expected: str, files: Sequence[Path]) -> bool:
+def read_controller(stats: Path) -> dict[str, Any]:
+    """Read the JSON of a controller. Refuse one without the checksums of its curve and its weights."""
+    about = load_json(stats)
+    sums, expected = about.get("checksums"), [stats.with_suffix(end).name for end in (".csv", ".safetensors")]
+    if not isinstance(sums, dict) or sorted(sums) != expected:
+        raise ArtefactError(f"{stats}: expected checksums of {' and '.join(expected)}, found {sums!r}. {RESTORE}")
+    return about
+
+
+def _finished(stats: Path, expected: str) -> bool:
+    """Return True if a controller's files match their checksums and carry the stamp `expected`."""
     try:
-        return load_json(stats).get("stamp") == expected and all(path.exists() for path in files)
+        about = read_controller(stats)
+        for name in about["checksums"]:
+            same_checksum(stats.parent, name, about)
+        return bool(about.get("stamp") == expected)
     except ArtefactError:
         return False
 

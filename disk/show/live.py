@@ -29,7 +29,7 @@ from disk.show import physics
 from disk.show.html import digest, fill, to_json
 from disk.show.world import describe
 from disk.storage.files import load_json, load_tensors, save_text
-from disk.storage.layout import RUN_NAME, SKILLS, rollouts_of
+from disk.storage.layout import HIERARCHY, RUN_NAME, SKILLS, rollouts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -244,7 +244,7 @@ def _policy(skills: Skills) -> dict[str, Any]:
 
 def _controller(run: Path, skills: int) -> dict[str, Any] | None:
     """The first trained controller over the run's skills, if there is one."""
-    for path in sorted((run / "hierarchy").glob("seed*.safetensors")):
+    for path in sorted((run / HIERARCHY).glob("seed*.safetensors")):
         tensors, meta = load_tensors(path)
         if meta.get("kind") != "controller" or meta.get("skills") != skills:
             continue

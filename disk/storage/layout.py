@@ -33,6 +33,8 @@ HAUSDORFF, SUMMARY = "hausdorff.csv", "summary.csv"
 LATENT_SETS = "latent_sets.csv"
 CHECKPOINT = "checkpoint"
 """The checkpoint of a run whose skills are learned together."""
+HIERARCHY = "hierarchy"
+"""The folder of a run's controllers."""
 STATE, JOB, LEASE = "state.safetensors", "job.json", "lease"
 """Files of a checkpoint."""
 SKILL_FILES = (POLICY, REPLAY, VISITS, STATS, CURVE)
@@ -55,7 +57,7 @@ class Run:
         """Return the run that a file or folder belongs to, or is."""
         for folder in (path, *path.parents):
             match = RUN_NAME.fullmatch(folder.name)
-            if match and folder.parent.name != "hierarchy" and len(folder.parts) > 2:
+            if match and folder.parent.name != HIERARCHY and len(folder.parts) > 2:
                 return cls(folder.parents[2], folder.parents[1].name, folder.parent.name, int(match[1]))
         raise ArtefactError(f"{path}: is not in a run: expected a path like results/point/disk/seed0")
 

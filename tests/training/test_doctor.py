@@ -14,6 +14,7 @@ from conftest import PROJECT, TINY, often, tiny_config
 from disk import cli, doctor
 from disk.config import Config, merge
 from disk.doctor import Report, audit, examine, runs_below
+from disk.downstream.run import learn_hierarchy
 from disk.evaluation.run import evaluate, measure
 from disk.learning.run import train_run
 from disk.storage.files import save_stats
@@ -85,6 +86,49 @@ def test_every_file_of_a_run_that_is_damaged_is_named(tree: Path, config: Config
             assert f"DAMAGED: {path}" in said, f"{name}\n{said}"
         path.write_bytes(whole)
     assert looked_at(tree, config).healthy
+
+
+@pytest.fixture(scope="module")
+def at_work(trained: Path, config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained runs, with a controller over the chain's skills and one without skills."""
+    small = {"decisions": 256, "steps": 2, "episode": 16, "every": 256, "environments": 8, "seeds": [0]}
+    own = tiny_config(SMALL, {"hierarchy": small, "environments": {"point": {"sac": {"updates_per_step": 0.02}}}})
+    root = Path(shutil.copytree(trained, tmp_path_factory.mktemp("at_work") / "results"))
+    for method in ("disk", "flat"):
+        run, job = root / "point" / method / "seed0", own.hierarchy_job("point", method, 0, 0)
+        skills = None if method == "flat" else run / "skills.safetensors"
+        learn_hierarchy(job, skills, run / "hierarchy" / "seed0.csv", own.runtime)
+    return root
+
+
+def test_controllers_are_compared_with_their_checksums(at_work: Path, config: Config, tmp_path: Path):
+    tree = Path(shutil.copytree(at_work, tmp_path / "results"))
+    report = looked_at(tree, config)
+    assert report.healthy, report.text()
+    assert not any(run.left or run.again for run in report.audits), report.text()
+    assert "point/flat/seed0: 1 controller\n" in report.text() + "\n"
+    for path in sorted(tree.glob("point/*/seed0/hierarchy/seed0.*")):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-3])
+        [damaged] = [run for run in looked_at(tree, config).audits if run.damaged]
+        assert damaged.damaged[0].startswith(str(path)), damaged
+        assert damaged.again == [path]
+        path.write_bytes(whole)
+    (tree / "point/disk/seed0/hierarchy/seed0.csv").unlink()
+    report = looked_at(tree, config)
+    assert report.healthy
+    assert "hierarchy/seed0.json: unfinished, without seed0.csv" in report.text()
+
+
+def test_a_checkpoint_of_a_controller_is_examined(at_work: Path, config: Config, tmp_path: Path):
+    tree = Path(shutil.copytree(at_work, tmp_path / "results"))
+    left = tree / "point/disk/seed0/hierarchy/seed1.checkpoint"
+    Lease(left).release()
+    assert "controller seed1 restarts from step 0: nothing is saved yet" in looked_at(tree, config).text()
+    (left / "state.safetensors").write_bytes(b"no tensors")
+    report = looked_at(tree, config)
+    assert f"DAMAGED: {left}/state.safetensors: is damaged" in report.text()
+    assert all(run.trained for run in report.audits), "the skills are"
 
 
 def test_a_missing_file_is_no_damage_but_unfinished(tree: Path, config: Config):

@@ -357,6 +357,25 @@ def test_the_curve_is_the_mean_of_the_episodes(runs: dict[str, Path], tmp_path: 
     assert pd.read_csv(out)["normalised_distance"][0] == pytest.approx(np.mean(means), rel=1e-6)
 
 
+def test_a_finished_controller_is_used_as_it_is_and_a_damaged_one_is_trained_again(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    config = tiny_config(WORK, {"hierarchy": {"decisions": 1024}})
+    out = train("random", runs, tmp_path / "hierarchy/seed0.csv", config)
+    whole, begun = contents(out), out.with_suffix(".json").stat().st_mtime_ns
+    train("random", runs, out, config)
+    assert out.with_suffix(".json").stat().st_mtime_ns == begun
+    for suffix in (".csv", ".safetensors"):
+        path = out.with_suffix(suffix)
+        path.write_bytes(path.read_bytes()[:-2])
+        train("random", runs, out, config)
+        assert contents(out) == whole, suffix
+    about = out.with_suffix(".json")
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"checksums": []}))
+    train("random", runs, out, config)
+    assert contents(out) == whole
+
+
 def test_a_trained_controller_can_be_loaded_and_other_skills_train_another(
     runs: dict[str, Path], straight: dict[str, Path], tmp_path: Path
 ) -> None:

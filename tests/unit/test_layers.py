@@ -19,7 +19,7 @@ LAYERS = [
     {"learning"},
     {"downstream"},
     {"figures", "show", "sharing", "tracking"},
-    {"doctor", "process", "commands", "cli", "__main__", "__init__"},
+    {"doctor", "machine", "process", "commands", "cli", "__main__", "__init__"},
 ]
 """From the bottom up. A module belongs to the longest of these names that it begins with."""
 MODULES = sorted((PROJECT / "disk").rglob("*.py"))
