@@ -115,7 +115,8 @@ class Config(Model):
     @model_validator(mode="before")
     @classmethod
     def _rows_like_others(cls, raw: Any) -> Any:
-        """After all files have been merged, so that a preset changes a row and all that are like it."""
+        """Resolve `like` after all files are merged, so that a preset that changes a row also changes the rows like
+        it."""
         rows = raw.get("methods") if isinstance(raw, Mapping) else None
         return {**raw, "methods": {name: alike(rows, name) for name in rows}} if isinstance(rows, Mapping) else raw
 

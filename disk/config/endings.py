@@ -26,7 +26,7 @@ class Budget(Model):
     least: Annotated[float, Field(gt=0.0, le=1.0)]
     """Share of its steps that a skill takes in any case; α grows to its full value over these."""
     most: Annotated[float, Field(ge=1.0)]
-    """It takes at most so many times its steps, and no more than earlier skills have left of the schedule."""
+    """A skill takes at most this many times its own steps, and never more than earlier skills have left."""
     window: Annotated[float, Field(gt=0.0, le=0.5)]
     """Share of its steps over which r_c and r_d of the states that it visits are averaged."""
     tolerance: NonNegativeFloat

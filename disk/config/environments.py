@@ -11,8 +11,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from disk.config.settings import Given, Model, Name
 
 NEAREST = 0.05
-"""A start that is nearer to a goal than this share of `downstream.size` counts as this far, when a distance is divided
-by it: goals are uniform, and a few are at the start."""
+"""Share of `downstream.size`. A start nearer to its goal counts as this far away, so that no distance is divided by
+almost 0."""
 
 
 class Coordinates(Model):
@@ -150,14 +150,15 @@ class World(Model):
 
 
 class Downstream(Model):
-    """How the skills of an environment are put to work: goals are set in a world that stands still and never ends."""
+    """The goal task for an environment's skills. Its world does not change, and its episodes do not end early."""
 
     env: Name | None = None
     """Another environment, whose row says all of this. Null: the skills' own."""
     size: PositiveFloat | None = None
     """Goals are uniform in [-size, size], in each coordinate of the position. Null: there are none."""
     kwargs: dict[str, Any] = {}
-    """Passed to `gymnasium.make` on top of the row's: what keeps an episode from ending, since that would pay."""
+    """Passed to `gymnasium.make` on top of the row's kwargs. They must keep episodes from ending early: every step
+    costs, so an early end would pay."""
 
     @model_validator(mode="after")
     def _own_or_anothers(self) -> Downstream:
@@ -207,7 +208,7 @@ class Environment(World):
     normaliser: Given | None = None
     """Mean and deviation of observations, for methods with `normalise`. Null: they are measured."""
     downstream: Downstream = Downstream()
-    """How skills are put to work; without env and size they are not."""
+    """The goal task. Without env and size there is none."""
 
     @model_validator(mode="after")
     def _snapshots_in_order(self) -> Environment:

@@ -99,7 +99,7 @@ class SkillJob(Model):
 
 
 class JointJob(Model):
-    """Everything a method whose skills are made together depends on. Where nothing is learned, most of it is null."""
+    """Inputs of a run whose skills are made together. Most are null for untrained policies."""
 
     env: Name
     world: World
@@ -140,7 +140,8 @@ class HierarchyJob(Model):
     episode: PositiveInt
     every: PositiveInt
     environments: PositiveInt | None = None
-    """Null for a controller without skills, and the following for one with skills."""
+    """Environments that PPO steps together; null for a flat controller. The next three fields are null for a controller
+    over skills."""
     sac: Sac | None = None
     replay_capacity: PositiveInt | None = None
     reward_scale: PositiveFloat | None = None

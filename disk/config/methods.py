@@ -12,7 +12,7 @@ from disk.config.settings import OF_CHAINS, Model, Name, Share, known
 
 
 class Fork(Model):
-    """Where a chain leaves another one, whose first skills it shares."""
+    """A chain that shares the first skills of another chain."""
 
     parent: Name = Field(alias="from")
     """The method whose skills it begins with: those of the same environment and seed."""
@@ -21,7 +21,7 @@ class Fork(Model):
 
 
 def _complete_or_like(schema: dict[str, Any]) -> None:
-    """As a file has it, a row needs its three words or `like`, whose row has them."""
+    """In a file, a row needs objective, policies and schedule, or `like` with another row's name."""
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["like"]}]
 
 
@@ -68,8 +68,8 @@ class Method(Model):
     fork: Fork | None = None
     """A chain that begins with another method's skills."""
     warm: Literal["last", "diverse", "recall"] | None = None
-    """A skill of a chain starts from the policy of an earlier one: the last, that with the largest mean r_d, or that
-    which stays farthest from the others in the world as it is (recall). Null: from a new one."""
+    """The earlier skill that lends a new skill its first policy. `last`: the one before. `diverse`: the one with the
+    largest mean r_d. `recall`: the one farthest from the others in the current world. Null: a new policy."""
     adaptive: bool = False
     """A skill of a chain ends when it has converged; its steps are the most that it gets."""
     acts: Literal["sample"] | None = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def names(config: Config) -> None:
-    """Run groups name what there is; environments change settings that there are."""
+    """Check that run groups name known environments and methods, and that environments override known settings."""
     for g, group in enumerate(config.runs):
         for field, table in (("envs", config.environments), ("methods", config.methods)):
             for name in getattr(group, field):
@@ -31,7 +31,7 @@ def names(config: Config) -> None:
 
 
 def method(config: Config, name: str) -> None:
-    """A row changes settings that there are, and speaks of environments and methods that there are."""
+    """Check that a method overrides known settings and names known environments and methods."""
     row = config.methods[name]
     if row.fork:
         parent = config.methods.get(row.fork.parent)

@@ -37,11 +37,11 @@ class Hierarchy(Model):
     environments: PositiveInt
     """Worlds that a controller acts in at once. SB3's default is 1; with more, PPO's rollouts stay as long in all."""
     seeds: list[NonNegativeInt]
-    """Of controllers: so many are trained for each run's skills."""
+    """Seeds of controllers. Each run's skills get one controller per seed."""
     flat: bool
     """Train goal-conditioned SAC without skills too, for comparison, wherever there are hierarchies."""
     threshold: PositiveFloat
-    """The normalised distance that downstream.csv has the steps to."""
+    """Normalised distance to the goal. downstream.csv holds the first decision below it."""
     sac: dict[str, Any] = {}
     """SAC settings of the flat controller that differ from the environment's."""
 

@@ -109,7 +109,7 @@ class Sac(Model):
     """Gradient updates for each environment step; may be below 1."""
     # What only some methods set is null otherwise: it then does not appear in a job.
     environments: PositiveInt | None = None
-    """Worlds that one policy acts in by turns, a step each, so that what it learns from is more varied. Null: one."""
+    """Environments that one policy steps in turn, which makes its transitions more varied. Null: one."""
     overlap: Retired = None
     """No longer used: simulating in a thread of its own measured slower."""
     entropy_per_action: float | None = None
@@ -197,7 +197,7 @@ class Incremental(Model):
         return self
 
     def relevant_to(self, skill: int) -> Incremental:
-        """The settings with those replaced by a fixed value that this skill's training never looks at."""
+        """Return the settings, with a fixed value for each one that this skill's training never reads."""
         running, unused = self.normaliser == "running", dict[str, Any]()
         if skill == 0:
             unused |= {"alpha": 1.0, "beta": 1.0, "anneal": "none", "past_batch": 1, "shape": None, "log_floor": None}
@@ -221,7 +221,10 @@ class Incremental(Model):
         return self.model_copy(update=unused)
 
     def relevant_to_all(self) -> Incremental:
-        """The same for skills that are learned side by side: 𝒯 is nothing that is collected."""
+        """Return the settings for skills that are learned side by side.
+
+        They collect no 𝒯, so its settings are fixed.
+        """
         return self.model_copy(update={"past_states": 1, "second_beta": "one", **dict.fromkeys(OF_CHAINS)})
 
 
@@ -230,7 +233,7 @@ OF_CHAINS = ("normaliser", "normaliser_window", "normaliser_over", "shape", "log
 
 
 class Measured(Model):
-    """How the mean and the deviation are found by which a method with `normalise` divides its observations."""
+    """How methods with `normalise` measure the mean and the deviation of observations."""
 
     steps: PositiveInt
     """Steps with uniformly random actions before training, outside the budget."""

@@ -20,7 +20,8 @@ FLAT = "flat"
 def evaluation_job(config: Config, env: str, condition: str | None = None, method: str | None = None) -> EvaluationJob:
     """How skills are rolled out in a condition, by default the environment's first.
 
-    Without a method, or for untrained policies, a skill's last training step is that of the chain's.
+    For condition `trained`, the steps are those of the method's training. Without a method, and for untrained policies,
+    they are the environment's schedule.
     """
     environment = config.environment(env)
     name = condition or next(iter(environment.conditions))

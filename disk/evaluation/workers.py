@@ -45,7 +45,8 @@ def rollout_with(
             found = {place: path for each in shares for place, path in each.result().items()}
         except BrokenProcessPool:
             raise DiskError(
-                f"one of {workers} rollout processes was killed, perhaps for lack of memory: try evaluation.threads: 1"
+                f"one of {workers} rollout processes was killed, perhaps for lack of memory: give --threads 1, or "
+                "evaluation.threads: 1"
             ) from None
     return [[found[skill, episode] for episode in range(episodes)] for skill in range(len(skills))]
 

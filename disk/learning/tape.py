@@ -110,8 +110,11 @@ class Tape:
         return self._known_places[widths]
 
     def backward(self, network: Packed, by_output: Tensor, gradients: Packed | None) -> list[Tensor]:
-        """From the loss' gradient by the output (C, B, out): those by the parameters into `gradients`, if these are
-        wanted, and as the result those by what the first layer's product puts out, (B, hidden) a copy."""
+        """Carry the loss' gradient by the output (C, B, out) back through the network.
+
+        Write the gradients by the parameters into `gradients`, unless it is None. Return those by the first layer's
+        product, (B, hidden) for each copy.
+        """
         delta = list(by_output)
         for i in reversed(range(len(network.layers))):
             if gradients is not None:

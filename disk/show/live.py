@@ -131,7 +131,7 @@ def _page_name(run: Path) -> str:
 
 
 def build_beside_gallery(runs: Sequence[Path], out: Path, native: Evaluation) -> str:
-    """The live page that an environment's gallery links to; where there can be none, a page that says why."""
+    """Write the live page that an environment's gallery links to. If it cannot be built, write a page that says why."""
     try:
         if not runs:
             raise ArtefactError("there is no run with trained skills beside it")
@@ -154,7 +154,7 @@ def first_seeds(results: Path, config: Config) -> list[Path]:
 def build_missing(out: Path, reason: str) -> str:
     """A page that says why there is nothing alive, so that links to it lead somewhere."""
     save_text(out, _asset("missing.html").replace("__REASON__", escape(reason)))
-    return f"{out}: skills are not alive in it: {reason}"
+    return f"{out}: has no live skills: {reason}"
 
 
 def page(data: dict[str, Any], engine: physics.Physics) -> str:

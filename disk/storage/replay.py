@@ -76,7 +76,7 @@ def read_rows(path: Path, columns: Columns, start: int, count: int) -> Tensor:
         file.seek(start * size)
         data = np.fromfile(file, dtype=np.float32, count=count * columns.width)
     if len(data) != count * columns.width:
-        raise ArtefactError(f"{path}: holds {len(data) // columns.width} of the {count} rows its checkpoint speaks of")
+        raise ArtefactError(f"{path}: holds {len(data) // columns.width} rows, its checkpoint lists {count}")
     return torch.from_numpy(data.reshape(count, columns.width))
 
 
