@@ -17,26 +17,14 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError, create_model,
 
 from disk.config import resolve, trainings, uses
 from disk.config.endings import Adaptive, Aware, Budget, Curriculum
-from disk.config.environments import Change, Coordinates, Downstream, Environment, Evolution, World
+from disk.config.environments import Change, Coordinates, Environment, Evolution, World
 from disk.config.files import DEFAULT_FILES, PROJECT, SHIPPED, alike, merge, read
 from disk.config.jobs import EvaluationJob, HierarchyJob, JointJob, MeasureJob, SkillJob, UsableJob
 from disk.config.messages import explain
 from disk.config.methods import Method, RunGroup
 from disk.config.objectives import objectives
 from disk.config.running import Evaluation, Hierarchy, Runtime, Tracking
-from disk.config.settings import (
-    Given,
-    Incremental,
-    Iteration,
-    Measured,
-    Model,
-    Name,
-    Projection,
-    Sac,
-    Share,
-    changed,
-    known,
-)
+from disk.config.settings import Given, Incremental, Measured, Model, Name, Projection, Sac, changed, known
 from disk.config.uses import FLAT
 from disk.errors import ConfigError
 
@@ -46,33 +34,23 @@ __all__ = [
     "PROJECT",
     "SHIPPED",
     "Adaptive",
-    "Aware",
     "Budget",
     "Change",
     "Config",
     "Coordinates",
     "Curriculum",
-    "Downstream",
     "Environment",
-    "Evaluation",
     "EvaluationJob",
     "Evolution",
     "Given",
-    "Hierarchy",
     "HierarchyJob",
     "Incremental",
-    "Iteration",
     "JointJob",
     "MeasureJob",
     "Measured",
-    "Method",
-    "Model",
-    "Name",
     "Projection",
-    "RunGroup",
     "Runtime",
     "Sac",
-    "Share",
     "SkillJob",
     "Tracking",
     "UsableJob",
