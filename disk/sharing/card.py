@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +15,7 @@ from disk.evaluation.words import MEASURES
 from disk.skills import Skills
 from disk.storage.files import load_json
 from disk.storage.layout import METRICS, STATS
+from disk.tracking.curves import read_measures
 
 if TYPE_CHECKING:
     from disk.sharing.publish import CardMeasures
@@ -130,11 +130,9 @@ def _actors(skills: Skills) -> str:
 def _measures(run: Path) -> str:
     """Return a table of means over skills, by condition, from the run's metrics.csv."""
     values: dict[tuple[str, str], list[float]] = {}
-    try:
-        with (run / METRICS).open(newline="") as file:
-            for line in csv.DictReader(file):
-                values.setdefault((line["condition"], line["metric"]), []).append(float(line["value"]))
-    except (OSError, KeyError, ValueError):
+    for measure in read_measures(run):
+        values.setdefault((measure.condition, measure.metric), []).append(measure.value)
+    if not values:
         return f"Not measured: the run has no readable {METRICS}."
     rows = "\n".join(f"| {c} | {MEASURES.get(m, m)} | {fmean(each):.4g} |" for (c, m), each in values.items())
     return f"Means over the skills.\n\n| condition | measure (↑: more is better) | mean |\n|---|---|---|\n{rows}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -50,9 +49,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def read_controller_rows(path: Path, seconds: float) -> list[Row]:
     """Read a controller's curve, whose rows are spread evenly over the `seconds` of its training."""
-    lines: list[dict[str, float]] = []
-    with suppress(FileNotFoundError), path.open(newline="") as file:
-        lines = [{name: _number(value) for name, value in line.items()} for line in csv.DictReader(file)]
+    lines = [{name: _number(value) for name, value in line.items()} for line in _lines(path)]
     return [
         Row(int(line["decision"]), seconds * (index + 1) / len(lines), {f"hierarchy/{k}": v for k, v in line.items()})
         for index, line in enumerate(lines)
@@ -62,12 +59,11 @@ def read_controller_rows(path: Path, seconds: float) -> list[Row]:
 def read_measures(run: Path) -> list[Measure]:
     """Read a run's metrics.csv; empty if there is none."""
     try:
-        with (run / METRICS).open(newline="") as file:
-            return [
-                Measure(line["condition"], int(line["skill"]), line["metric"], _number(line["value"]))
-                for line in csv.DictReader(file)
-            ]
-    except (OSError, KeyError, TypeError, ValueError):
+        return [
+            Measure(line["condition"], int(line["skill"]), line["metric"], _number(line["value"]))
+            for line in _lines(run / METRICS)
+        ]
+    except (KeyError, TypeError, ValueError):
         return []
 
 
@@ -104,14 +100,9 @@ def read_chain(run: Path) -> Curves:
 
     The run's record shows them beside the curves of methods that learn all skills together.
     """
-    try:
-        with (run / CURVE).open(newline="") as file:
-            lines = list(csv.DictReader(file))
-    except OSError:
-        return {}
     curves: Curves = {}
     skill, before, last = None, 0, 0
-    for line in lines:
+    for line in _lines(run / CURVE):
         own, step = line.pop("skill", None), _number(line.pop(STEP, None))
         if own is None or not math.isfinite(step):
             return {}
@@ -126,14 +117,19 @@ def read_chain(run: Path) -> Curves:
 
 def read_changes(run: Path) -> Curves:
     """Return the test's statistic, and a 1 at every change, over the steps of a run that probes its world."""
-    try:
-        with (run / CHANGES).open(newline="") as file:
-            lines = list(csv.DictReader(file))
-    except OSError:
-        return {}
+    lines = _lines(run / CHANGES)
     changes = {int(line["step"]): 1.0 for line in lines if line["decision"] != "none"}
     curves = {"aware/statistic": {int(line["step"]): float(line["statistic"]) for line in lines}}
     return {**curves, **({"aware/change": changes} if changes else {})} if lines else {}
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    """Read the lines of a table; empty if there is none."""
+    try:
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError:
+        return []
 
 
 def _number(text: str | None) -> float:
