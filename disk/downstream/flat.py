@@ -18,6 +18,7 @@ from disk.config.jobs import HierarchyJob
 from disk.config.running import Runtime
 from disk.downstream.curve import LIVE, Curve, controller_seed
 from disk.downstream.goals import GoalEnv
+from disk.learning.artefacts import describe
 from disk.learning.build import choose_device
 from disk.learning.parts import Parts
 from disk.learning.replay import Batch, Replay
@@ -35,6 +36,11 @@ class FlatEnv(GoalEnv):
 
     def at(self, step: int) -> None:
         """Do nothing: this environment does not change."""
+
+    @property
+    def observation_size(self) -> int:
+        """Size of the observation with the way to the goal."""
+        return self.native_size + len(self.goal)
 
     @property
     def action_size(self) -> int:
@@ -92,12 +98,10 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
     device = choose_device(runtime.device)
     horizon = job.episode * job.steps
     env = FlatEnv(job.world, job.size, horizon)
-    assert env.observation_space.shape is not None
-    observations, way = env.observation_space.shape[0], len(env.goal)
+    observations, way = env.observation_size, len(env.goal)
     generator = torch.Generator(device).manual_seed(controller_seed(job, "learner"))
     objective = GoalObjective(job, way, checkpoint.directory / LIVE)
     steps = job.decisions * job.steps
-    space = env.action_space
     parts = Parts(
         label=f"{job.env} flat {job.hierarchy_seed}",
         seed=controller_seed(job, "episode"),
@@ -109,20 +113,7 @@ def learn_flat(job: HierarchyJob, runtime: Runtime, checkpoint: Checkpoint) -> t
         replays=[Replay(min(job.replay_capacity, steps), Columns(observations, env.action_size, 1), device)],
         objective=objective,
         schedule=One(0),
-        meta={
-            "kind": "flat",
-            "env": job.env,
-            "world": job.world.model_dump(mode="json"),
-            "observation_size": observations,
-            "action_size": env.action_size,
-            "latent_size": 0,
-            "action_low": space.low.tolist(),  # type: ignore[attr-defined]
-            "action_high": space.high.tolist(),  # type: ignore[attr-defined]
-            "hidden": list(job.sac.hidden),
-            "log_std_bounds": list(job.sac.log_std_bounds),
-            "seed": job.seed,
-            "config_hash": job.digest(),
-        },
+        meta={"kind": "flat", **describe(env, job)},  # type: ignore[arg-type]
         latents=torch.zeros(1, 0, device=device),
     )
     training = Training(parts, runtime, checkpoint)
