@@ -22,7 +22,7 @@ from disk.config import World
 from disk.errors import ArtefactError
 from disk.networks import Actor
 from disk.storage.files import load_tensors, save_tensors
-from disk.storage.layout import SKILLS
+from disk.storage.layout import POLICY, SKILLS
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def load(source: str | Path) -> Skills:
     path = Path(source)
     if path.is_dir():
         if not (path / SKILLS).exists():
-            done = sorted(folder.parent.name for folder in path.glob("skill*/policy.safetensors"))
+            done = sorted(folder.parent.name for folder in path.glob(f"skill*/{POLICY}"))
             hint = (
                 f"it has {', '.join(done)}, each of which can be loaded" if done else "it has no finished skill either"
             )

@@ -19,6 +19,7 @@ from disk.envs import make
 from disk.errors import ArtefactError, ConfigError
 from disk.seeds import seed_of
 from disk.skills import Skills, shown
+from disk.storage.layout import STATS
 
 WEIGHT, BIAS = "mlp.weights.0", "mlp.biases.0"
 """An actor's first layer."""
@@ -73,7 +74,7 @@ def read(stats: Mapping[str, Any], where: object) -> Normaliser:
         normaliser = Normaliser(found["mean"], found["deviation"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
         raise ArtefactError(
-            f"{where}/stats.json: normaliser is {found!r}, not a mean and a deviation; restore it, or delete it and "
+            f"{where}/{STATS}: normaliser is {found!r}, not a mean and a deviation; restore it, or delete it and "
             "run the same command again"
         ) from None
     return normaliser
