@@ -36,6 +36,11 @@ class EvaluationJob(Model):
     episodes: PositiveInt
     seed: NonNegativeInt
 
+    def step_of(self, skill: int) -> int:
+        """Return the global step of a skill's world: the last one listed for skills beyond the list."""
+        steps = self.world_steps
+        return steps if isinstance(steps, int) else steps[min(skill, len(steps) - 1)]
+
 
 class MeasureJob(Model):
     """Inputs of a run's measures, apart from its rollouts."""

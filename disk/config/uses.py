@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from disk.config.environments import World
+from disk.config.environments import Downstream, World
 from disk.config.jobs import EvaluationJob, HierarchyJob, MeasureJob, UsableJob
 from disk.config.settings import changed, known
 from disk.errors import ConfigError
@@ -45,8 +45,7 @@ def evaluation_job(config: Config, env: str, condition: str | None = None, metho
 
 def measure_job(config: Config, env: str) -> MeasureJob:
     """What the skills of an environment are measured by."""
-    row = config.environment(env)
-    goals = row.downstream if row.downstream.env is None else config.environment(row.downstream.env).downstream
+    row, (_, goals) = config.environment(env), downstream_of(config, env)
     return MeasureJob(moves=row.moves, goals=goals.size, coordinates=len(row.position.entries))
 
 
@@ -66,11 +65,15 @@ def usable_job(config: Config, env: str, method: str) -> UsableJob:
     )
 
 
+def downstream_of(config: Config, env: str) -> tuple[str, Downstream]:
+    """The environment in which an environment's skills are put to work, and its goal task."""
+    name = config.environment(env).downstream.env or env
+    return name, config.environment(name).downstream
+
+
 def goals_of(config: Config, env: str) -> tuple[World, float]:
     """The world that an environment's skills are put to work in, and how far its goals are away."""
-    name, row = env, config.environment(env).downstream
-    if row.env is not None:
-        name, row = row.env, config.environment(row.env).downstream
+    name, row = downstream_of(config, env)
     if row.size is None:
         raise ConfigError(f"environments.{name}.downstream.size: missing: expected the size of the square of goals")
     world = config.environment(name).world()

@@ -148,7 +148,7 @@ def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:
     frames = []
     for skill, episodes in enumerate(trajectories):
         for episode, trajectory in enumerate(episodes):
-            position, sigma = _planar(trajectory.position), _planar(trajectory.sigma)
+            position, sigma = planar(trajectory.position), planar(trajectory.sigma)
             frames.append(
                 pd.DataFrame(
                     {
@@ -165,5 +165,6 @@ def table(trajectories: list[list[Trajectory]]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _planar(values: np.ndarray) -> np.ndarray:
+def planar(values: np.ndarray) -> np.ndarray:
+    """Return positions or velocities in the plane, (T, 2). Those of one coordinate get a second one, 0."""
     return values if values.shape[1] == 2 else np.column_stack([values[:, 0], np.zeros(len(values))])

@@ -23,6 +23,7 @@ import numpy as np
 
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
+from disk.evaluation.rollout import planar
 from disk.lazy import need
 from disk.show.render import SIZE, Screen, model_of
 from disk.storage.files import whole
@@ -110,7 +111,7 @@ def _world(job: EvaluationJob, skill: int) -> Projected:
     """Build the world that a skill is shown in; refuse one that cannot be drawn."""
     from disk.envs import make
 
-    env = make(job.world, _world_step(job, skill), horizon=job.horizon)
+    env = make(job.world, job.step_of(skill), horizon=job.horizon)
     model_of(env)
     return env
 
@@ -129,11 +130,6 @@ def _episode(env: Projected, skills: Skills, skill: int, seed: int) -> Iterator[
         obs, _, terminated, truncated, info = env.step(env.to_native(policy.actions(seen[None, None])[0, 0]))
         over = terminated or truncated
         yield info
-
-
-def _world_step(job: EvaluationJob, skill: int) -> int:
-    steps = job.world_steps
-    return steps if isinstance(steps, int) else steps[min(skill, len(steps) - 1)]
 
 
 def _grid(count: int) -> tuple[int, int, tuple[int, int]]:
@@ -165,10 +161,11 @@ def _pictures(
 
 
 def _colour(skill: int) -> tuple[int, int, int]:
+    from PIL import ImageColor
+
     from disk.figures.style import PALETTE
 
-    text = PALETTE[skill % len(PALETTE)]
-    return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)
+    return ImageColor.getrgb(PALETTE[skill % len(PALETTE)])[:3]
 
 
 def _caption(picture: Any, left: str, right: str, label: str, colour: tuple[int, int, int]) -> None:
@@ -190,7 +187,7 @@ class _Map:
     """A map of the path so far, on the scale of all skills of a run."""
 
     def __init__(self, positions: Sequence[np.ndarray]) -> None:
-        points = np.concatenate([_planar(position) for position in positions])
+        points = np.concatenate([planar(position) for position in positions])
         low, high = points.min(axis=0), points.max(axis=0)
         self._centre, self._half = (low + high) / 2, max(float((high - low).max()) / 2, 0.5)
         self._flat = positions[0].shape[1] == 1
@@ -202,7 +199,7 @@ class _Map:
         high = MAP // 4 if self._flat else MAP
         left, top = picture.size[0] - MAP - 8, 8
         draw.rectangle((left, top, left + MAP, top + high), fill=(*PAPER, 200), outline=PALE)
-        scaled = (_planar(position) - self._centre) / self._half * (MAP / 2 - 5)
+        scaled = (planar(position) - self._centre) / self._half * (MAP / 2 - 5)
         points = [(left + MAP / 2 + x, top + high / 2 - y) for x, y in scaled]
         x, y = points[0]
         draw.line((x - 3, y, x + 3, y), fill=INK)
@@ -211,10 +208,6 @@ class _Map:
             draw.line(points, fill=colour, width=2, joint="curve")
         x, y = points[-1]
         draw.ellipse((x - 2.5, y - 2.5, x + 2.5, y + 2.5), fill=colour, outline=INK)
-
-
-def _planar(position: np.ndarray) -> np.ndarray:
-    return position if position.shape[1] == 2 else np.column_stack([position[:, 0], np.zeros(len(position))])
 
 
 def write(out: Path, frames: Iterable[np.ndarray]) -> None:
