@@ -89,6 +89,7 @@ METHOD_COLOURS = {
 """One colour for each method of methods.yaml. Any two differ by 0.1 or more in OKLab. DISk's is the most saturated and
 differs from all others by 0.15 or more."""
 
+MARKED: dict[str, Any] = {"markeredgecolor": INK, "markeredgewidth": 0.4, "markersize": 4.0}
 START: dict[str, Any] = {"linestyle": "", "marker": "+", "markersize": 7, "markeredgewidth": 1.4, "color": INK}
 ORIGIN: dict[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 0.8, "color": INK}
 
@@ -160,9 +161,7 @@ def look(skill: int) -> dict[str, Any]:
         "color": PALETTE[skill % len(PALETTE)],
         "linestyle": LINES[cycle % len(LINES)],
         "marker": MARKERS[cycle % len(MARKERS)],
-        "markeredgecolor": INK,
-        "markeredgewidth": 0.4,
-        "markersize": 4.0,
+        **MARKED,
     }
 
 
@@ -173,9 +172,7 @@ def method_look(method: str, methods: Sequence[str]) -> dict[str, Any]:
         "color": method_colour(method),
         "linestyle": LINES[place % len(LINES)],
         "marker": (*MARKERS, "P", "X")[place % (len(MARKERS) + 2)],
-        "markeredgecolor": INK,
-        "markeredgewidth": 0.4,
-        "markersize": 4.0,
+        **MARKED,
     }
 
 
