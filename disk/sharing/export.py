@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from disk.storage.files import save_text, whole
 from disk.storage.layout import SKILLS
 
 Format = Literal["onnx", "safetensors"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-NAMES = {"onnx": "skills.onnx", "safetensors": SKILLS}
+NAMES: dict[Format, str] = {"onnx": "skills.onnx", "safetensors": SKILLS}
 REMOTE = ("runs:/", "mlflow-artifacts:/", "models:/")
 TOLERANCE = 1e-4
 """Largest difference between two actions, as a share of the action's range.

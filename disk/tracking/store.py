@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from disk.errors import ArtefactError
 from disk.lazy import need
-from disk.storage.files import checksum
+from disk.storage.files import checksum, sweep, whole
 from disk.storage.lock import lock
 from disk.tracking.record import Record, Row, Summary
 from disk.tracking.shown import BY_SKILL, experiment_tags, log_world, skill_models
@@ -254,10 +254,11 @@ def _create_database(path: Path) -> None:
     # Dozens of migrations, each of which waits for the disk: 8 s on disk, 2 s in memory.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a folder of random name in it
     with tempfile.TemporaryDirectory(prefix="disk-mlflow-", dir=memory) as folder:
-        made, fresh = Path(folder) / path.name, path.with_name(f".{path.name}.new")
+        made = Path(folder) / path.name
         MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
-        shutil.copyfile(made, fresh)
-    fresh.rename(path)
+        sweep(path.parent, path.name)
+        with made.open("rb") as content, whole(path) as file:
+            shutil.copyfileobj(content, file)
 
 
 def explain(uri: str, error: BaseException) -> str:

@@ -14,7 +14,7 @@ from disk.cli import main
 from disk.errors import ArtefactError
 from disk.evaluation.run import evaluate_run
 from disk.evaluation.tables import read_csv
-from disk.sharing.export import FORMATS, NAMES, export
+from disk.sharing.export import NAMES, export
 from disk.storage.layout import METRICS
 
 METHODS = ["disk", "diayn", "metra"]
@@ -33,7 +33,7 @@ def test_exported_actions_equal_torchs_on_a_thousand_observations(
 
     skills = disk.load(runs[method])
     seen = np.random.default_rng(7).normal(scale=2.0, size=(1000, skills.observation_size)).astype(np.float32)
-    models = {form: export(runs[method], form, tmp_path / form) for form in FORMATS}
+    models = {form: export(runs[method], form, tmp_path / form) for form in NAMES}
     session = onnxruntime.InferenceSession(str(models["onnx"]))
     again = disk.load(models["safetensors"])
     for index, skill in enumerate(skills):

@@ -19,7 +19,7 @@ from disk.config import PROJECT
 from disk.errors import ArtefactError
 from disk.learning.run import train_run
 from disk.sharing.card import CARD
-from disk.sharing.export import FORMATS, TOLERANCE, Format, export
+from disk.sharing.export import NAMES, TOLERANCE, Format, export
 from disk.sharing.publish import check_published, publish
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
@@ -39,7 +39,7 @@ def test_shipped_skills_do_what_their_card_says(folder: Path):
     assert skills[-1].act(np.zeros(skills.observation_size)).shape == (skills.meta["action_size"],)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", NAMES)
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
 def test_shipped_skills_can_be_exported_in_every_format(folder: Path, form: Format, tmp_path: Path):
     """The exported model acts as the skills do, also where every row asks for another skill."""
