@@ -29,7 +29,7 @@ from disk.errors import ArtefactError, Interrupted, NotFiniteError
 from disk.learning.progress import Bar
 from disk.learning.run import until_signal
 from disk.skills import Skills
-from disk.storage.checkpoint import Checkpoint
+from disk.storage.checkpoint import Checkpoint, below
 from disk.storage.files import load_tensors, save_json
 from disk.storage.layout import JOB
 
@@ -138,7 +138,7 @@ def _resume(model: PPO, callback: TrainingCallback) -> None:
     tensors, meta = found
     _set_weights(model, tensors)
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, value in _below(tensors, "adam").items():
+    for name, value in below(tensors, "adam/").items():
         parameter, moment = name.split("/")
         moments.setdefault(int(parameter), {})[moment] = value.clone()
     optimizer = model.policy.optimizer
@@ -163,11 +163,7 @@ def _numpy_state() -> tuple[str, np.ndarray, int, int, float]:
 
 
 def _set_weights(model: PPO, tensors: Mapping[str, Tensor]) -> None:
-    model.policy.load_state_dict(_below(tensors, "policy"))
-
-
-def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}/")}
+    model.policy.load_state_dict(below(tensors, "policy/"))
 
 
 @contextmanager

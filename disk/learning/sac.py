@@ -22,6 +22,7 @@ from disk.learning.graphs import Graphs
 from disk.learning.replay import Batch
 from disk.learning.tape import Tape, products_for
 from disk.networks import Actor, Adam, Drawn, Packed
+from disk.storage.checkpoint import below
 
 
 class SAC:
@@ -168,13 +169,9 @@ class SAC:
         self.log_temperature.copy_(state["log_temperature"])
         torch.exp(self.log_temperature, out=self._temperature)
         for name, network in self._networks.items():
-            network.load_state_dict(_below(state, name))
+            network.load_state_dict(below(state, f"{name}."))
         for name, adam in self._adam.items():
             for key, value in adam.state().items():
                 value.copy_(state[f"adam.{name}.{key}"])
-        metrics = _below(state, "metrics")
+        metrics = below(state, "metrics.")
         self._metrics = {name: metrics[name].to(self.device) for name in self._metrics}
-
-
-def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key[len(prefix) + 1 :]: value for key, value in state.items() if key.startswith(f"{prefix}.")}

@@ -16,7 +16,7 @@ from disk.learning.episodes import Episode
 from disk.learning.parts import Parts
 from disk.learning.progress import Progress
 from disk.learning.replay import Batch
-from disk.storage.checkpoint import Checkpoint, Pace
+from disk.storage.checkpoint import Checkpoint, Pace, below
 from disk.storage.files import checksum, whole
 from disk.storage.layout import CURVE, snapshot_name
 
@@ -89,19 +89,19 @@ class Training:
         self.step, self.taken = meta["step"], dict(meta["files"])
         self.checkpoint.load_replays(parts.replays)
         for index, agent in enumerate(parts.agents):
-            agent.load_state(_part(tensors, _numbered("agent", index)))
+            agent.load_state(below(tensors, _numbered("agent", index) + "/"))
             agent.generator.set_state(tensors[_numbered("generator", index)])
-        parts.objective.load_state(_part(tensors, "objective"))
-        parts.schedule.load_state(_part(tensors, "schedule"))
+        parts.objective.load_state(below(tensors, "objective/"))
+        parts.schedule.load_state(below(tensors, "schedule/"))
         if parts.settling:
-            parts.settling.load_state(_part(tensors, "settling"))
+            parts.settling.load_state(below(tensors, "settling/"))
         if parts.watch:
-            parts.watch.load_state(_part(tensors, "watch"))
+            parts.watch.load_state(below(tensors, "watch/"))
         if parts.normaliser:
-            parts.normaliser.load_state(_part(tensors, "normaliser"))
+            parts.normaliser.load_state(below(tensors, "normaliser/"))
         if parts.projection:
-            parts.projection.load_state(_part(tensors, "projection"))
-        self.progress.load_state(_part(tensors, "progress"), meta["progress"], self.step)
+            parts.projection.load_state(below(tensors, "projection/"))
+        self.progress.load_state(below(tensors, "progress/"), meta["progress"], self.step)
         for episode, (number, _) in zip(self.episodes, meta["lanes"], strict=True):
             episode.number = number
 
@@ -162,7 +162,3 @@ class Training:
 
 def _numbered(name: str, index: int) -> str:
     return f"{name}{index}" if index else name
-
-
-def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}/")}

@@ -216,6 +216,11 @@ def clear_finished(outputs: Path) -> None:
                     shutil.rmtree(state.parent)
 
 
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix`, such as `objective/`, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def stamp(job: str, inputs: Mapping[str, str]) -> str:
     """Return the identity of a training: a hash of its job and of the checksums of its inputs."""
     return hashlib.sha256(json.dumps([job, dict(inputs)], sort_keys=True).encode()).hexdigest()

@@ -607,8 +607,8 @@ def _hashes(copied: Any, file: str, old: str, new: str) -> tuple[str, str]:
     [
         ("learning/sac.py", "class SAC:", "# a comment\nclass SAC:"),
         ("learning/sac.py", '"""Soft actor-critic', '"""Another word: Soft actor-critic'),
-        ("learning/sac.py", "def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:\n",
-         'def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:\n    """New."""\n'),
+        ("learning/build.py", "def choose_device(name: str) -> torch.device:\n",
+         'def choose_device(name: str) -> torch.device:\n    """New."""\n'),
         ("figures/style.py", "from __future__", "EDITED = True\nfrom __future__"),
     ],
     ids=["comment", "docstring changed", "docstring added", "no algorithm"],
