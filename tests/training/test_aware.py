@@ -159,7 +159,7 @@ def test_a_skill_may_start_from_the_recalled_one(chain: list[Path]) -> None:
     assert all(torch.equal(value, model[name]) for name, value in parts.agents[0].actor.state_dict().items())
 
 
-@pytest.mark.parametrize("row", [{"budget": True}, {"adaptive": True}, {"schedule": "round_robin"}])
+@pytest.mark.parametrize("row", [{"budget": True}, {"adaptive": True}, {"own_share": 0.5}, {"schedule": "round_robin"}])
 def test_what_an_aware_chain_cannot_have_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="aware"):
         tiny_config({"methods": {"mine": {"like": "disk_aware", **row}}})
