@@ -16,7 +16,7 @@ import yaml
 from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import SKILL_METRICS
-from disk.evaluation.run import roll_out
+from disk.evaluation.run import jobs_of, roll_out
 from disk.evaluation.words import MEASURES
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
@@ -83,7 +83,7 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     if path.resolve() == (run / SKILLS).resolve():
         raise ArtefactError(f"{path}: is the file to publish; give another --out")
     env = str(load(run).meta["env"])
-    jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
+    jobs = jobs_of(config, env, run.resolve().parent.name)
     load(run).save(path, half=True)
     skills = load(path)
     measured = CardMeasures(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
