@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from disk.config import Config, EvaluationJob
+from disk.config import Config, EvaluationJob, World
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import SKILL_METRICS
 from disk.evaluation.run import jobs_of, roll_out
@@ -37,8 +37,8 @@ class CardMeasures:
     jobs: Mapping[str, EvaluationJob]
     values: Mapping[str, Mapping[str, list[float]]]
 
-    def front_matter(self, env: str) -> dict[str, Any]:
-        """Return `model-index` for model hubs, and `evaluations` for `check_published`."""
+    def front_matter(self, env: str, training: World) -> dict[str, Any]:
+        """Return `model-index` for model hubs, and `evaluations`: what `card_job` needs beside the skills."""
         metrics = [
             {"type": metric, "name": f"{metric}, {condition}", "value": _rounded(_mean(values))}
             for condition, own in self.values.items()
@@ -46,11 +46,10 @@ class CardMeasures:
         ]
         task, dataset = {"type": "reinforcement-learning"}, {"type": env, "name": env}
         index = {"name": f"disk-{env}", "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}
-        usual = next(iter(self.jobs.values())).world.kwargs
         evaluations = {
             condition: {
                 **job.model_dump(include={"horizon", "world_steps", "episodes", "seed"}),
-                **({} if job.world.kwargs == usual else {"kwargs": dict(job.world.kwargs)}),
+                **({} if job.world.kwargs == training.kwargs else {"kwargs": dict(job.world.kwargs)}),
                 "measured": {
                     metric: [_rounded(min(values)), _rounded(max(values))]
                     for metric, values in self.values[condition].items()
@@ -105,9 +104,7 @@ def check_published(folder: Path, threads: int = 1) -> str:
     skills, agrees = load(folder), True
     lines = [f"{'condition':12} {'measure':16} {'measured':>10}   card"]
     for condition, about in evaluations(folder / CARD).items():
-        ranges = about.pop("measured")
-        world = skills.world.model_copy(update={"kwargs": about.pop("kwargs", skills.world.kwargs)})
-        job = EvaluationJob(env=skills.meta["env"], world=world, **about)
+        ranges, job = about["measured"], card_job(skills, about)
         for metric, values in _measure(job, skills, SETS, threads).items():
             value, (low, high) = _mean(values), ranges[metric]
             within = low - SLACK * abs(low) <= value <= high + SLACK * abs(high)
@@ -131,6 +128,13 @@ def evaluations(path: Path) -> dict[str, dict[str, Any]]:
             f"{path}: is not a card of published skills: expected front matter with `evaluations` ({error!r})"
         ) from None
     return found
+
+
+def card_job(skills: Skills, about: Mapping[str, Any]) -> EvaluationJob:
+    """Return how published skills were measured in a condition, from that part of their card."""
+    own = {key: value for key, value in about.items() if key not in ("measured", "kwargs")}
+    world = skills.world.model_copy(update={"kwargs": about.get("kwargs", skills.world.kwargs)})
+    return EvaluationJob(env=skills.meta["env"], world=world, **own)
 
 
 def _measure(job: EvaluationJob, skills: Skills, sets: int, threads: int) -> dict[str, list[float]]:
