@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -20,7 +21,7 @@ from disk.evaluation.run import jobs_of, roll_out
 from disk.evaluation.words import MEASURES
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
-from disk.storage.files import save_text
+from disk.storage.files import save_text, writing
 from disk.storage.layout import SKILLS
 
 SETS = 5
@@ -81,18 +82,27 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     path = out / SKILLS
     if path.resolve() == (run / SKILLS).resolve():
         raise ArtefactError(f"{path}: is the file to publish; give another --out")
-    env = str(load(run).meta["env"])
-    jobs = jobs_of(config, env, run.resolve().parent.name)
-    load(run).save(path, half=True)
-    skills = load(path)
+    skills = _rounded_skills(load(run))
+    jobs = jobs_of(config, str(skills.meta["env"]), run.resolve().parent.name)
     measured = CardMeasures(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
     checked = (
         "Weights are rounded to 16 bits; the measures are those of the rounded skills.\n"
         "`python -m disk evaluate DIRECTORY` measures them again. Machines round differently, and robots "
         f"amplify it:\nexpect values within {SLACK:.0%} of the range above."
     )
-    save_text(out / CARD, card(skills, run, str(out), "safetensors", checked, measured))
+    text = card(skills, run, str(out), "safetensors", checked, measured)
+    with writing(out / CARD):  # a kill from here on may leave skills without a card, but never with that of others
+        (out / CARD).unlink(missing_ok=True)
+    skills.save(path, half=True)
+    save_text(out / CARD, text)
     return path
+
+
+def _rounded_skills(skills: Skills) -> Skills:
+    """Return skills as a file in 16 bits holds them."""
+    with TemporaryDirectory() as folder:
+        skills.save(Path(folder) / SKILLS, half=True)
+        return load(folder)
 
 
 def check_published(folder: Path, threads: int = 1) -> str:
