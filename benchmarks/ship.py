@@ -67,23 +67,36 @@ def ship(run: Path, out: Path) -> None:
 def about(run: Path) -> dict[str, object]:
     """Steps and CPU-hours of a run's trainings, the code that they were made by, and how large the reward's terms were.
 
-    `mean_terms` begins with the second skill: the first one has no such means.
+    `mean_terms`, the means of α·r_c and β·r_d, begins with the second skill: the first one has no r_d.
     """
     stats = stats_of(run)
     code = {key: sorted({str(each.get(key)) for each in stats}) for key in ("commit", "code_hash")}
     job = stats[0]["job"]
     settings = {key: job["sac"][key] for key in ("batch_size", "updates_per_step", "seed_steps")}
+    precision = job["sac"].get("precision")
     steps = [int(each.get("steps") or 0) for each in stats]
     return {
         "steps": sum(steps),
         "steps_by_training": steps,
         "collected_steps": sum(int(each.get("collected_steps") or 0) for each in stats),
-        **({} if None in (terms := [each.get("mean_terms") for each in stats][1:]) else {"mean_terms": terms}),
+        **({} if None in (terms := [mean_terms(each) for each in stats[1:]]) else {"mean_terms": terms}),
         **({} if (probes := probe_steps(stats)) is None else {"probe_steps": probes}),
         "cpu_hours": round(cpu_seconds(run) / 3600, 5),
         **settings,
+        **({"precision": precision} if precision else {}),
         **code,
     }
+
+
+def mean_terms(stats: Mapping[str, Any]) -> list[float] | None:
+    """Return the means of α·r_c and β·r_d over a skill's updates, or None if its reward is no difference of the two."""
+    if "mean_terms" in stats:
+        terms: list[float] = stats["mean_terms"]
+        return terms
+    pairs = [(stats.get("alpha"), stats.get("mean_consistency")), (stats.get("beta"), stats.get("mean_diversity"))]
+    if any(value is None for pair in pairs for value in pair) or stats["job"]["objective"].get("shape"):
+        return None
+    return [weight * mean for weight, mean in pairs]
 
 
 def stats_of(run: Path) -> list[dict[str, Any]]:

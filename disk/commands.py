@@ -162,16 +162,19 @@ def dataset(arguments: Namespace) -> None:
 
 
 def publish(arguments: Namespace) -> None:
+    from disk.lazy import need
     from disk.process import configure_torch
     from disk.sharing.card import CARD
+    from disk.sharing.hub import push, repository
     from disk.sharing.publish import publish
 
+    if arguments.to:  # before the minutes that measuring takes
+        need("huggingface_hub")
+        repository(arguments.to)
     configure_torch(arguments.threads)
     path = publish(_config(arguments), arguments.run, arguments.out, arguments.threads)
     print(f"{path}: written and measured. {path.with_name(CARD)} has the measures")
     if arguments.to:
-        from disk.sharing.hub import push
-
         print(f"{push(path.parent, arguments.to)}: uploaded and compared")
 
 

@@ -46,8 +46,8 @@ class Audit:
     damaged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Files that nothing will use."""
-    stale: list[str] = field(default_factory=list)
-    """Folders of trainings with other code than today's."""
+    codes: dict[str, object] = field(default_factory=dict)
+    """The code hash of each training, by its folder."""
     again: list[Path] = field(default_factory=list)
     """Damaged files, and missing ones from which other files were made. Snakemake does not make these by itself."""
     trained: bool = True
@@ -75,14 +75,14 @@ class Report:
         return not any(found.damaged for found in self.audits)
 
     def text(self) -> str:
-        lines = []
+        today, lines = code_hash(), list[str]()
         for found in self.audits:
             lines += [f"{found.path}: {', '.join(found.state)}"] if found.state else []
             lines += [f"  DAMAGED: {fault}" for fault in found.damaged]
             lines += [f"  left over: {path}" for path in found.left]
-        stale = [path for found in self.audits for path in found.stale]
+        stale = [path for found in self.audits for path, code in found.codes.items() if code != today]
         if stale:
-            lines.append(f"made by other code than today's ({code_hash()}): {', '.join(stale)}")
+            lines.append(f"made by other code than today's ({today}): {', '.join(stale)}")
             lines.append("  they are used as they are; `retrain_on_code_change: true` retrains them")
         return "\n".join([*lines, *self.commands])
 
@@ -224,7 +224,7 @@ def _audit_training(found: Audit, folder: Path, names: Sequence[str], earlier: d
     for path in sorted(folder.glob("snapshots/*")):
         if path.relative_to(folder).as_posix() not in sums:
             found.left.append(f"{path}: no snapshot of this training")
-    found.stale += [str(folder)] if stats.get("code_hash") != code_hash() else []
+    found.codes[str(folder)] = stats.get("code_hash")
     return not lacking
 
 

@@ -130,6 +130,8 @@ class Method(Model):
             raise ValueError("fork, warm, adaptive, budget and aware are for chains: they need schedule incremental")
         if self.aware and (self.fork or self.adaptive or self.budget):
             raise ValueError("aware keeps a schedule of its own: leave out fork, adaptive and budget")
+        if self.aware and self.own_share is not None:
+            raise ValueError("aware says what of a batch is old (aware.old): leave out own_share")
         if self.adaptive and self.budget:
             raise ValueError("adaptive and budget both say when a skill ends: give one of them")
         chains = [name for name in ("own_share", "first_steps") if getattr(self, name) is not None]

@@ -32,6 +32,11 @@ def settings_from(given: Any) -> Any:
     return fitting[0].model_validate(given)
 
 
+def interchangeable(one: type[Model], other: type[Model]) -> bool:
+    """Return True if a job's JSON can have the keys of both settings, so that it does not say whose they are."""
+    return _required(one) <= other.model_fields.keys() and _required(other) <= one.model_fields.keys()
+
+
 def _required(model: type[Model]) -> set[str]:
     return {name for name, field in model.model_fields.items() if field.is_required()}
 

@@ -8,7 +8,7 @@ from disk.config.environments import Downstream, World
 from disk.config.jobs import EvaluationJob, HierarchyJob, MeasureJob, UsableJob
 from disk.config.settings import changed, known
 from disk.errors import ConfigError
-from disk.storage.provenance import code_hash
+from disk.storage.provenance import DOWNSTREAM, code_hash
 
 if TYPE_CHECKING:
     from disk.config import Config
@@ -116,5 +116,5 @@ def hierarchy_job(config: Config, env: str, method: str, seed: int, hierarchy_se
         hierarchy_seed=hierarchy_seed,
         **{name: getattr(settings, name) for name in ("decisions", "steps", "episode", "every")},
         **own,
-        code=code_hash() if config.retrain_on_code_change else None,
+        code=code_hash(DOWNSTREAM) if config.retrain_on_code_change else None,
     )

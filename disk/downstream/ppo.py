@@ -135,7 +135,13 @@ def _resume(model: PPO, callback: TrainingCallback) -> None:
         if found:
             log.warning(found)
         return
-    tensors, meta = found
+    with callback.checkpoint.restoring():
+        _restore(model, callback, *found)
+    decision, total = model.num_timesteps, callback.job.decisions
+    log.info("resuming at decision %d of %d (%s)", decision, total, callback.checkpoint.directory)
+
+
+def _restore(model: PPO, callback: TrainingCallback, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     _set_weights(model, tensors)
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in below(tensors, "adam/").items():
@@ -155,7 +161,6 @@ def _resume(model: PPO, callback: TrainingCallback) -> None:
     position, has_gauss, gauss = meta["numpy"]
     keys = tensors["generator/numpy"].numpy().view(np.uint32)
     np.random.set_state(("MT19937", keys, position, has_gauss, gauss))
-    log.info("resuming at decision %d of %d (%s)", meta["step"], callback.job.decisions, callback.checkpoint.directory)
 
 
 def _numpy_state() -> tuple[str, np.ndarray, int, int, float]:

@@ -104,16 +104,25 @@ def read_runs(metrics: Sequence[Path]) -> list[tuple[str, int, pd.DataFrame]]:
     return [(run.method, run.seed, read_csv(path)) for run, path in zip(runs, metrics, strict=True)]
 
 
+def jobs_of(config: Config, env: str, method: str) -> dict[str, EvaluationJob]:
+    """Return how skills of a method are rolled out in each condition of an environment, as the workflow does it.
+
+    A method that the configuration lacks, such as another preset's, counts as a chain with the environment's schedule.
+    """
+    known = method if method in config.methods else None
+    return {name: config.evaluation_job(env, name, known) for name in config.environment(env).conditions}
+
+
 def evaluate_run(config: Config, run: Path, threads: int = 1) -> str:
     """Evaluate one run in all its conditions. Return its measures as text for people."""
     if not (run / SKILLS).exists():
         raise ArtefactError(f"{run}: has no {SKILLS}; train it first")
-    env = Run.of(run.resolve()).env
-    jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
+    place = Run.of(run.resolve())
+    jobs = jobs_of(config, place.env, place.method)
     paths = {name: rollouts_of(run, name) for name in jobs}
     for name, job in jobs.items():
         evaluate(job, run / SKILLS, paths[name], threads)
-    measured = measure(list(paths.values()), run / METRICS, config.measure_job(env))
+    measured = measure(list(paths.values()), run / METRICS, config.measure_job(place.env))
     wide = measured[measured["skill"] >= 0].pivot_table(index=["condition", "skill"], columns="metric", values="value")
     whole = measured[measured["skill"] < 0].pivot_table(index="condition", columns="metric", values="value", sort=False)
     tables = (wide.rename(index=skill_label, level="skill"), whole)

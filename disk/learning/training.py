@@ -71,13 +71,8 @@ class Training:
             if found:
                 log.warning(found)
             return
-        try:
+        with self.checkpoint.restoring():
             self._restore(*found)
-        except (LookupError, TypeError, ValueError) as error:  # whole, but made by other code
-            raise ArtefactError(
-                f"{self.checkpoint.directory}: is not a checkpoint of this training ({error!r}); delete it and run the "
-                "same command again"
-            ) from error
         for episode, (_, length) in zip(self.episodes, found[1]["lanes"], strict=True):
             if length:
                 episode.rejoin(self.parts, self.step, length)

@@ -68,7 +68,7 @@ def card(skills: Skills, run: Path, name: str, form: str, checked: str, measured
     usage = USE[form].format(name=name, size=meta["observation_size"])
     front: dict[str, Any] = {"license": "mit", "tags": ["reinforcement-learning", "skill-discovery", meta["env"]]}
     if measured:
-        front |= measured.front_matter(meta["env"])
+        front |= measured.front_matter(meta["env"], world)
     return f"""---
 {yaml.safe_dump(front, sort_keys=False, default_flow_style=None, width=120).rstrip()}
 ---

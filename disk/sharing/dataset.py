@@ -77,7 +77,7 @@ def episodes(skill: Path) -> Iterator[Any]:
     obs, following, action, sigma = (rows[key].double().numpy() for key in ("obs", "next_obs", "action", "sigma"))
     terminated, turns = rows["terminated"].numpy().astype(bool), job.sac.environments or 1
     # A replay that is full has lost its oldest rows.
-    first = (job.start_step or 0) + int(load_stats(skill / STATS)["steps"]) - len(obs)
+    first = _start(skill, job) + int(load_stats(skill / STATS)["steps"]) - len(obs)
     env = make(job.world)
     found = []
     for turn in range(turns):  # environments take turns, a step each
@@ -124,6 +124,14 @@ def parameters(env: Projected, steps: np.ndarray) -> dict[str, np.ndarray]:
 
 def _job(skill: Path) -> SkillJob:
     return SkillJob.model_validate(load_stats(skill / STATS)["job"])
+
+
+def _start(skill: Path, job: SkillJob) -> int:
+    """Return the global step at which a skill's training began."""
+    start = job.start_step or 0
+    if job.aware and job.skill:  # a skill that ended early has left its other steps to this one
+        start -= int(load_stats(skill.with_name(f"skill{job.skill - 1:02d}") / STATS)["aware"]["left"])
+    return start
 
 
 def _spec(name: str, horizon: int) -> Any:

@@ -23,11 +23,17 @@ def fetch(address: str) -> Path:
         raise ArtefactError(f"{address}: cannot be fetched: {_first_line(error)}") from None
 
 
-def push(folder: Path, address: str) -> str:
-    """Upload published skills and their card, and load them back. Return their address with its revision."""
-    hub, name = need("huggingface_hub"), address.removeprefix(PREFIX)
+def repository(address: str) -> str:
+    """Return the name of the repository at an address that can be written to."""
+    name = address.removeprefix(PREFIX)
     if not address.startswith(PREFIX) or "@" in name or name.count("/") != 1:
         raise ArtefactError(f"{address}: expected an address like hf://owner/name")
+    return name
+
+
+def push(folder: Path, address: str) -> str:
+    """Upload published skills and their card, and load them back. Return their address with its revision."""
+    hub, name = need("huggingface_hub"), repository(address)
     try:
         hub.HfApi().create_repo(name, exist_ok=True)
         message = "Skills and their card, written by python -m disk publish"

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
-from disk.config import Config, EvaluationJob
+from disk.config import Config, EvaluationJob, World
 from disk.errors import ArtefactError
 from disk.evaluation.metrics import SKILL_METRICS
-from disk.evaluation.run import roll_out
+from disk.evaluation.run import jobs_of, roll_out
 from disk.evaluation.words import MEASURES
 from disk.sharing.card import CARD, card
 from disk.skills import Skills, load
-from disk.storage.files import save_text
+from disk.storage.files import save_text, writing
 from disk.storage.layout import SKILLS
 
 SETS = 5
@@ -37,8 +38,8 @@ class CardMeasures:
     jobs: Mapping[str, EvaluationJob]
     values: Mapping[str, Mapping[str, list[float]]]
 
-    def front_matter(self, env: str) -> dict[str, Any]:
-        """Return `model-index` for model hubs, and `evaluations` for `check_published`."""
+    def front_matter(self, env: str, training: World) -> dict[str, Any]:
+        """Return `model-index` for model hubs, and `evaluations`: what `card_job` needs beside the skills."""
         metrics = [
             {"type": metric, "name": f"{metric}, {condition}", "value": _rounded(_mean(values))}
             for condition, own in self.values.items()
@@ -46,11 +47,10 @@ class CardMeasures:
         ]
         task, dataset = {"type": "reinforcement-learning"}, {"type": env, "name": env}
         index = {"name": f"disk-{env}", "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}
-        usual = next(iter(self.jobs.values())).world.kwargs
         evaluations = {
             condition: {
                 **job.model_dump(include={"horizon", "world_steps", "episodes", "seed"}),
-                **({} if job.world.kwargs == usual else {"kwargs": dict(job.world.kwargs)}),
+                **({} if job.world.kwargs == training.kwargs else {"kwargs": dict(job.world.kwargs)}),
                 "measured": {
                     metric: [_rounded(min(values)), _rounded(max(values))]
                     for metric, values in self.values[condition].items()
@@ -82,18 +82,27 @@ def publish(config: Config, run: Path, out: Path, threads: int = 1) -> Path:
     path = out / SKILLS
     if path.resolve() == (run / SKILLS).resolve():
         raise ArtefactError(f"{path}: is the file to publish; give another --out")
-    env = str(load(run).meta["env"])
-    jobs = {name: config.evaluation_job(env, name) for name in config.environment(env).conditions}
-    load(run).save(path, half=True)
-    skills = load(path)
+    skills = _rounded_skills(load(run))
+    jobs = jobs_of(config, str(skills.meta["env"]), run.resolve().parent.name)
     measured = CardMeasures(jobs, {name: _measure(job, skills, SETS, threads) for name, job in jobs.items()})
     checked = (
         "Weights are rounded to 16 bits; the measures are those of the rounded skills.\n"
         "`python -m disk evaluate DIRECTORY` measures them again. Machines round differently, and robots "
         f"amplify it:\nexpect values within {SLACK:.0%} of the range above."
     )
-    save_text(out / CARD, card(skills, run, str(out), "safetensors", checked, measured))
+    text = card(skills, run, str(out), "safetensors", checked, measured)
+    with writing(out / CARD):  # a kill from here on may leave skills without a card, but never with that of others
+        (out / CARD).unlink(missing_ok=True)
+    skills.save(path, half=True)
+    save_text(out / CARD, text)
     return path
+
+
+def _rounded_skills(skills: Skills) -> Skills:
+    """Return skills as a file in 16 bits holds them."""
+    with TemporaryDirectory() as folder:
+        skills.save(Path(folder) / SKILLS, half=True)
+        return load(folder)
 
 
 def check_published(folder: Path, threads: int = 1) -> str:
@@ -105,9 +114,7 @@ def check_published(folder: Path, threads: int = 1) -> str:
     skills, agrees = load(folder), True
     lines = [f"{'condition':12} {'measure':16} {'measured':>10}   card"]
     for condition, about in evaluations(folder / CARD).items():
-        ranges = about.pop("measured")
-        world = skills.world.model_copy(update={"kwargs": about.pop("kwargs", skills.world.kwargs)})
-        job = EvaluationJob(env=skills.meta["env"], world=world, **about)
+        ranges, job = about["measured"], card_job(skills, about)
         for metric, values in _measure(job, skills, SETS, threads).items():
             value, (low, high) = _mean(values), ranges[metric]
             within = low - SLACK * abs(low) <= value <= high + SLACK * abs(high)
@@ -131,6 +138,13 @@ def evaluations(path: Path) -> dict[str, dict[str, Any]]:
             f"{path}: is not a card of published skills: expected front matter with `evaluations` ({error!r})"
         ) from None
     return found
+
+
+def card_job(skills: Skills, about: Mapping[str, Any]) -> EvaluationJob:
+    """Return how published skills were measured in a condition, from that part of their card."""
+    own = {key: value for key, value in about.items() if key not in ("measured", "kwargs")}
+    world = skills.world.model_copy(update={"kwargs": about.get("kwargs", skills.world.kwargs)})
+    return EvaluationJob(env=skills.meta["env"], world=world, **own)
 
 
 def _measure(job: EvaluationJob, skills: Skills, sets: int, threads: int) -> dict[str, list[float]]:

@@ -24,7 +24,7 @@ from disk.config import Config, EvaluationJob
 from disk.errors import ArtefactError, ConfigError
 from disk.seeds import seed_of
 from disk.sharing.card import CARD
-from disk.sharing.publish import evaluations
+from disk.sharing.publish import card_job, evaluations
 from disk.show import physics
 from disk.show.html import digest, fill, to_json
 from disk.show.world import describe
@@ -199,8 +199,7 @@ def evaluation(config: Config, env: str) -> Evaluation:
 def _evaluation(run: Path, skills: Skills, config: Config | None) -> Evaluation:
     if (run / CARD).exists():
         condition, about = next(iter(evaluations(run / CARD).items()))
-        kept = {key: value for key, value in about.items() if key != "measured"}
-        return Evaluation(condition, EvaluationJob(env=skills.meta["env"], world=skills.world, **kept))
+        return Evaluation(condition, card_job(skills, about))
     from disk.config import load
 
     return evaluation(config or load(), skills.meta["env"])

@@ -20,14 +20,16 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from disk.errors import ArtefactError
+from disk.errors import ArtefactError, DiskError
 from disk.storage.files import checksum, inside, load_tensors, save_tensors, writing
 from disk.storage.layout import CHECKPOINT, LEASE, STATE, STATS, checkpoint_beside
 from disk.storage.lock import Lease, lock
@@ -83,6 +85,20 @@ class Checkpoint:
         if len(self._digests) != len(self._rows):
             raise ArtefactError(f"{self.directory} has {len(self._digests)} replays, expected {len(self._rows)}")
         self._saved, self._bytes = meta["rows"], meta["bytes"]
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Give the remedy where a whole state does not fit this code: its stamp is of the job, not of the code."""
+        try:
+            yield
+        except (DiskError, torch.OutOfMemoryError):
+            raise
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ArtefactError(
+                f"{self.directory}: its state does not fit this code ({type(error).__name__}: "
+                f"{shorten(str(error), 200)}); run the same command with the code that saved it, or delete the folder "
+                "to train from step 0"
+            ) from error
 
     def load_replays(self, replays: Sequence[Replay]) -> None:
         """Fill the replays with the rows of the last save."""

@@ -12,8 +12,10 @@ LEARNING = (
     "learning",
     "envs",
     "networks.py",
+    "projection.py",
     "skills.py",
     "seeds.py",
+    "storage/replay.py",
     "evaluation/rollout.py",
     "evaluation/workers.py",
 )

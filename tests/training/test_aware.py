@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,6 +19,7 @@ from disk.learning.build import skill_parts
 from disk.learning.objectives.incremental import farthest
 from disk.learning.replay import Replay
 from disk.learning.run import train_run
+from disk.sharing import dataset
 from disk.skills import load
 from disk.storage.files import load_stats
 from disk.storage.replay import Columns
@@ -63,6 +65,20 @@ def test_a_change_in_the_middle_of_a_skill_ends_it_and_the_next_one_gets_its_ste
     assert third["steps"] == 300 + second["aware"]["left"]
     assert third["aware"]["changes"] == []
     assert sum(each["steps"] for each in (first, second, third)) == 900
+
+
+def test_a_data_set_has_the_world_of_each_step_also_after_a_skill_that_ended_early(aware: Path) -> None:
+    [change] = about(aware)[1]["aware"]["changes"]
+    steps = []
+    for skill in range(3):
+        for episode in dataset.episodes(aware / f"skill{skill:02d}"):
+            own = episode.infos["step"][:, 0]
+            alive = np.ones((len(own), 4))
+            alive[:, 0] = own < 450
+            np.testing.assert_array_equal(episode.infos["actuator"], alive)
+            assert all(skill == (0 if step < 300 else 1 if step < change["step"] else 2) for step in own[:-1])
+            steps += own[:-1].tolist()
+    assert steps == list(range(900))
 
 
 def test_probes_stay_within_their_share_of_the_steps(aware: Path) -> None:
@@ -159,7 +175,7 @@ def test_a_skill_may_start_from_the_recalled_one(chain: list[Path]) -> None:
     assert all(torch.equal(value, model[name]) for name, value in parts.agents[0].actor.state_dict().items())
 
 
-@pytest.mark.parametrize("row", [{"budget": True}, {"adaptive": True}, {"schedule": "round_robin"}])
+@pytest.mark.parametrize("row", [{"budget": True}, {"adaptive": True}, {"own_share": 0.5}, {"schedule": "round_robin"}])
 def test_what_an_aware_chain_cannot_have_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="aware"):
         tiny_config({"methods": {"mine": {"like": "disk_aware", **row}}})

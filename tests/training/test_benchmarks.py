@@ -202,6 +202,25 @@ def test_runs_are_shipped_in_small_and_their_tables_have_intervals_costs_and_the
     assert ends(small).splitlines()[-1] == "| 1 | 50,000 | (-3.3, 10.0) | 108° | 14.2 | 9.5 |"
 
 
+def test_what_is_shipped_of_a_run_has_its_precision_and_the_means_of_both_terms(tmp_path: Path) -> None:
+    from ship import about
+
+    from disk.storage.files import save_stats
+
+    sac = {"batch_size": 128, "updates_per_step": 0.5, "seed_steps": 1000, "precision": "onednn"}
+    common: dict[str, Any] = {"steps": 10, "cpu_seconds": 1.0, "job": {"sac": sac, "objective": {"shape": None}}}
+    means = {"alpha": 2.0, "mean_consistency": 0.5, "beta": 4.0, "mean_diversity": 0.1}
+    own = [{"alpha": 0.05, "mean_diversity": None}, means, {**means, "mean_terms": [1.0, 1.1]}]
+    for skill, stats in enumerate(own):
+        (tmp_path / f"skill0{skill}").mkdir()
+        save_stats(tmp_path / f"skill0{skill}/stats.json", {**common, **stats})
+    assert about(tmp_path)["precision"] == "onednn"
+    assert about(tmp_path)["mean_terms"] == [[1.0, 0.4], [1.0, 1.1]]
+    common["job"]["objective"]["shape"] = "log"  # its reward has no such terms
+    save_stats(tmp_path / "skill01/stats.json", {**common, **means})
+    assert "mean_terms" not in about(tmp_path)
+
+
 def test_the_front_table_takes_each_method_from_where_it_does_better_and_leaves_out_too_few_seeds(
     tmp_path: Path,
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import shutil
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -180,6 +182,28 @@ def test_checkpoints_are_those_that_a_training_would_go_on_from(tree: Path, conf
     assert "skill 2 (index 1) restarts from step 0" in report.text()
     assert "replay.bin is damaged (checksum" in report.text()
     assert not report.healthy
+
+
+def test_trainings_with_other_code_are_named_and_the_code_is_read_once(tree: Path, config: Config, monkeypatch):
+    assert "made by other code" not in looked_at(tree, config).text()
+    older = [tree / "point/disk/seed0/skill01", tree / "point/diayn/seed0"]
+    for folder in older:
+        stats = json.loads((folder / "stats.json").read_text())
+        (folder / "stats.json").write_text(json.dumps({**stats, "code_hash": "older"}))
+    parse, parsed = ast.parse, Counter[str]()
+
+    def counted(source: str, *more: str) -> ast.AST:
+        parsed[source] += 1
+        return parse(source, *more)
+
+    monkeypatch.setattr(ast, "parse", counted)
+    report = looked_at(tree, config)
+    [line] = [line for line in report.text().splitlines() if line.startswith("made by other code")]
+    assert {Path(path) for path in line.partition("): ")[2].split(", ")} == set(older)
+    sources = Counter(path.read_text() for path in (PROJECT / "disk").rglob("*.py"))
+    assert parsed
+    assert all(count <= sources[source] for source, count in parsed.items())
+    assert report.healthy
 
 
 def preset_tree(root: Path, *presets: str) -> Path:

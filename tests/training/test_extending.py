@@ -77,3 +77,42 @@ def test_what_the_page_adds_passes_the_projects_type_checks(project: Path):
         check=False,
     )
     assert checked.returncode == 0, checked.stdout
+
+
+COPIED = """
+class Mine(Model):
+    hidden: list[PositiveInt]
+    learning_rate: PositiveFloat
+    sees: str
+"""
+OTHER = {
+    "the settings of another objective": ("from disk.learning.objectives.diayn import Diayn as Mine", "diayn.py"),
+    "another objective's keys": (COPIED, "diayn.py"),
+    "another objective's keys and one more that may be left out": (f"{COPIED}    mine: int = 0\n", "diayn.py"),
+    "the settings of the chain's objective": ("from disk.config.settings import Incremental as Mine", "incremental.py"),
+    "a required key of its own": (f"{COPIED}    mine: int\n", None),
+    "fewer keys than another objective": ("class Mine(Model):\n    hidden: list[PositiveInt]\n", None),
+}
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_an_objective_whose_settings_could_be_anothers_is_refused_with_both_files(case: str, project: Path):
+    settings, other = OTHER[case]
+    (project / "disk/learning/objectives/mine.py").write_text(
+        "from pydantic import PositiveFloat, PositiveInt\n\nfrom disk.config.settings import Model\n"
+        f"from disk.learning.objectives import Kind\n\n{settings}\n\nOBJECTIVE = Kind(Mine, print)\n"
+    )
+    code = (
+        "from disk.config.objectives import name_of, objectives, settings_from as read; "
+        "kinds = objectives(); "
+        "diayn = read({'hidden': [8], 'learning_rate': 0.1, 'sees': 'sigma'}); "
+        "print(sorted(kinds), name_of(diayn))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
+    if other is None:
+        assert done.stdout.strip() == "['dads', 'diayn', 'metra', 'mine'] diayn", done.stderr
+    else:
+        error = done.stderr.splitlines()[-1]
+        assert error.startswith("disk.errors.ConfigError: disk/learning/objectives/")
+        assert "mine.py" in error
+        assert other in error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -12,15 +14,18 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
-from conftest import tiny_config
+from conftest import deadly_child, tiny_config
 
 import disk
+from disk import cli
+from disk import config as configuration
 from disk.config import PROJECT
 from disk.errors import ArtefactError
 from disk.learning.run import train_run
 from disk.sharing.card import CARD
 from disk.sharing.export import NAMES, TOLERANCE, Format, export
-from disk.sharing.publish import check_published, publish
+from disk.sharing.publish import card_job, check_published, evaluations, publish
+from disk.show import live
 
 SHIPPED = sorted(path.parent for path in (PROJECT / "pretrained").glob("*/skills.safetensors"))
 
@@ -81,6 +86,67 @@ def test_a_card_has_what_hubs_and_people_read(published: tuple[Path, Path]):
     assert 0 < low <= metrics["hausdorff, nominal"] <= high
     assert "| nominal | Hausdorff (m) ↑ |" in text
     assert "rounded to 16 bits" in text
+
+
+def test_publishing_that_is_killed_never_leaves_skills_beside_the_card_of_others(
+    published: tuple[Path, Path], tmp_path: Path
+):
+    config = tiny_config({"evaluation": {"episodes": 2}})
+    other = train_run(config, tmp_path / "results", "point", "random", 0, None, lambda out: nullcontext())
+    old = contents(published[1])
+    new = contents(publish(config, other, tmp_path / "published").parent)
+    assert old.keys() == new.keys() == {"skills.safetensors", CARD}
+    assert old["skills.safetensors"] != new["skills.safetensors"]
+    for writes in range(1, 40):
+        shutil.rmtree(tmp_path / "published")
+        shutil.copytree(published[1], tmp_path / "published")
+        _, status = os.waitpid(deadly_child(writes, lambda: publish(config, other, tmp_path / "published")), 0)
+        found = contents(tmp_path / "published")
+        if not os.WIFSIGNALED(status):
+            break
+        whole = {name: file for name, file in found.items() if not name.endswith(".tmp")}
+        assert whole in (old, new) or CARD not in whole, f"killed before write {writes}"
+    assert found == new
+    assert writes > 6, "two files are written, each with three calls"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_wrong_address_is_refused_before_anything_is_measured_or_written(
+    published: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for address in ("nowhere", "hf://me", "hf://me/point@main"):
+        assert cli.main(["publish", str(published[0]), "--out", str(tmp_path / "out"), "--to", address]) == 1
+        assert "expected an address like hf://owner/name" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_a_shipped_card_says_what_differs_from_training(folder: Path):
+    skills, environment = disk.load(folder), configuration.load().environment(folder.name)
+    for condition, about in evaluations(folder / CARD).items():
+        kwargs = environment.world_in(condition).kwargs
+        assert about.get("kwargs") == (None if kwargs == skills.world.kwargs else kwargs)
+        assert card_job(skills, about).world.kwargs == kwargs
+
+
+def test_skills_trained_in_another_world_are_checked_and_shown_in_that_of_their_card(tmp_path: Path):
+    """Training starts far from rest; the first condition starts closer than the row says."""
+    row = {"kwargs": {"reset_noise_scale": 0.5}, "train_kwargs": {"reset_noise_scale": 9.0}, "skills": 2, "steps": 60}
+    conditions = {"near": {"kwargs": {"reset_noise_scale": 0.01}}, "usual": 0, "far": {"kwargs": row["train_kwargs"]}}
+    config = tiny_config({"evaluation": {"episodes": 2}, "environments": {"point": {**row, "conditions": conditions}}})
+    run = train_run(config, tmp_path / "results", "point", "random", 0, None, lambda out: nullcontext())
+    folder = publish(config, run, tmp_path / "published").parent
+    table = check_published(folder)
+    skills, found = disk.load(folder), evaluations(folder / CARD)
+    for condition, about in found.items():
+        assert card_job(skills, about) == config.evaluation_job("point", condition, "random")
+        [own] = re.findall(rf"^{condition} +Hausdorff \(m\) ↑ +([\d.e+-]+)", table, re.MULTILINE)
+        low, high = about["measured"]["hausdorff"]
+        assert low <= float(own) <= high
+    assert live._evaluation(folder, skills, None).job == config.evaluation_job("point", "near", "random")
 
 
 def test_the_command_line_publishes_and_checks(published: tuple[Path, Path], tmp_path: Path):

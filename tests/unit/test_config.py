@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from disk import config
 from disk.config.targets import advise
 from disk.errors import ConfigError
+from disk.storage.provenance import DOWNSTREAM, code_hash
 
 PRESETS = sorted(
     path
@@ -623,7 +624,8 @@ def test_the_code_hash_sees_every_file_that_changes_a_result(copied: Any):
     package = Path(copied.__file__).parents[1]
     for path in package.rglob("*.py"):
         path.write_text("ORIGINAL = True\n")  # the hash is computed a hundred times: parse little
-    learned = [package / name for name in ("networks.py", "skills.py", "seeds.py", "evaluation/rollout.py")]
+    names = ("networks.py", "projection.py", "skills.py", "seeds.py", "storage/replay.py")
+    learned = [package / name for name in (*names, "evaluation/rollout.py", "evaluation/workers.py")]
     learned += [path for room in ("learning", "envs") for path in (package / room).rglob("*.*")]
     downstream = list((package / "downstream").rglob("*.*"))
     before = copied.code_hash(), copied.code_hash(copied.DOWNSTREAM)
@@ -637,6 +639,15 @@ def test_the_code_hash_sees_every_file_that_changes_a_result(copied: Any):
     assert {path.suffix for path in learned} == {".py", ".xml"}, "a file of another kind: does the hash see it?"
     assert len(learned) > 30
     assert len(downstream) > 5
+
+
+def test_where_code_changes_retrain_skills_and_controllers_each_have_the_hash_of_their_own_code():
+    loaded = tiny_config({"retrain_on_code_change": True})
+    assert loaded.skill_job("point", "disk", 0, 0).code == code_hash()
+    assert loaded.joint_job("point", "diayn", 0).code == code_hash()
+    for method in ("disk", "flat"):
+        assert loaded.hierarchy_job("point", method, 0, 0).code == code_hash(DOWNSTREAM) != code_hash()
+    assert tiny_config().hierarchy_job("point", "disk", 0, 0).code is None
 
 
 # ---------------------------------------------------------------- rules of the package

@@ -14,9 +14,12 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol
 
-from disk.config.settings import Model
+from disk.config.objectives import interchangeable
+from disk.config.settings import Incremental, Model
+from disk.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,10 +88,21 @@ class Kind:
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """Return the objectives of this folder by name."""
+    """Return the objectives of this folder by name. Refuse two whose settings have the same keys.
+
+    A job names no objective: the keys of its settings tell which one it is.
+    """
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names if name not in HELPERS}
-    return {name: module.OBJECTIVE for name, module in modules.items()}
+    found = {name: module.OBJECTIVE for name, module in modules.items()}
+    settings = {"incremental": Incremental, **{name: kind.settings for name, kind in found.items()}}
+    for (name, one), (other, another) in combinations(settings.items(), 2):
+        if interchangeable(one, another):
+            raise ConfigError(
+                f"disk/learning/objectives/{other}.py: its settings have the same keys as those of {name}.py, so jobs "
+                "cannot tell the two objectives apart; give one of them a required key that the other lacks"
+            )
+    return found
 
 
 HELPERS = ("incremental", "learned", "parallel")

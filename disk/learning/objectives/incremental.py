@@ -242,7 +242,7 @@ class Paid(NamedTuple):
         return Paid(consistency, (1.0 - share) * self.diversity + share * later.diversity, updates)
 
     def weights(self, floor: float) -> tuple[float, float]:
-        """Return α and β as the released code computes them: inverse means with their signs, so α is negative."""
+        """Return α and β as the released code computes them: inverse means with their signs. α < 0 where r_c cost."""
         means = self.consistency, self.diversity
         alpha, beta = (math.copysign(1.0 / max(abs(mean), floor), mean) for mean in means)
         return alpha, beta
