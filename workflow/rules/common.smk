@@ -22,6 +22,10 @@ try:
     # Snakemake has read these files already, but it drops a key that is in a file twice.
     disk.config.read(map(Path, workflow.configfiles))
     SETTINGS = disk.config.merge(disk.config.read(disk.config.DEFAULT_FILES), config)
+    if workflow.modifier.parent_modifier is None:
+        # Snakemake leaves numbers within the braces or brackets of --config as text.
+        given = disk.config.typed(workflow.config_settings.config)
+        SETTINGS = disk.config.merge(SETTINGS, given)
     CONFIG = disk.config.parse(SETTINGS)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
