@@ -75,6 +75,12 @@ def file_of_workflow(name):
     return os.path.normpath(file.get_path_or_uri(secret_free=True))
 
 
+# Modules of the workflow's own.
+for own in ("walltime.py", "invocation.py"):
+    sys.path.insert(0, os.path.dirname(file_of_workflow(own)))
+import invocation
+
+
 def run_script(call):
     """Return the command that calls a script of this workflow, given its name and arguments.
 
@@ -115,35 +121,6 @@ def check_worlds():
                 disk.envs.make(world).close()
         except disk.errors.ConfigError as error:
             raise WorkflowError(f"environments.{env}: {error}")
-
-
-def check_targets():
-    """Refuse targets that belong to another preset or hold a misspelt name: Snakemake only says that no rule makes them."""
-    # Snakemake reads its targets after the workflow.
-    for word in sys.argv[1:]:
-        advice = disk.config.targets.advise(
-            word, str(RESULTS), CONFIG.environments, CONFIG.methods
-        )
-        if advice and not os.path.exists(word):
-            raise WorkflowError(advice)
-
-
-def claim_results():
-    """Lock the results; refuse them if a Snakemake of another directory works on them."""
-    try:
-        return disk.storage.lock.claim(RESULTS)
-    except disk.errors.ArtefactError as error:
-        raise WorkflowError(str(error))
-
-
-if workflow.is_main_process and workflow.modifier.parent_modifier is None:
-    check_targets()  # those of a module's parent are its own
-if workflow.is_main_process and not workflow.dryrun:
-    # The kernel frees these locks when this Snakemake ends. If it was killed, the next one removes its remains.
-    ALIVE = disk.storage.lock.stay_alive(Path(".snakemake/locks"))
-    CLAIM = claim_results()
-if workflow.is_main_process:
-    check_worlds()
 
 
 wildcard_constraints:

@@ -3,7 +3,6 @@
 Changed requests rerun nothing.
 """
 
-sys.path.insert(0, os.path.dirname(file_of_workflow("walltime.py")))
 import walltime
 
 
