@@ -123,3 +123,46 @@ def test_a_target_that_no_rule_makes_is_refused_with_an_advice(project: Project,
     output = project.run("-n", target, ok=False)
     assert f"{target}: " in output
     assert said in output
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("point/disk/seed0/skill07/policy.safetensors", "environments.point: has 3 skills, skill00 to skill02"),
+        ("point/diayn/seed0/rollouts/nominal@700.parquet", "at step 700; expected one of: 500, 1000"),
+        ("point/random/seed0/rollouts/nominal@500.parquet", "methods.random: learns nothing"),
+        ("ant/diayn/seed0/rollouts/nominal@1000.parquet", "environments.ant.snapshots: no snapshot is taken"),
+        ("point/disk/seed0/projection.svg", "methods.disk: no projection.svg: its σ in point is given"),
+        ("point/forgetting.csv", "environments.point.evolution: missing: nothing is forgotten"),
+        ("downstream.svg", "runs: no group has `hierarchy: true`"),
+    ],
+)
+def test_a_target_that_can_never_exist_is_refused_before_any_training(project: Project, target: str, said: str) -> None:
+    output = project.run("-n", f"results/{target}", ok=False)
+    assert said in output
+    assert "Job stats" not in output
+
+
+def test_targets_beside_those_that_can_never_exist_are_planned(project: Project) -> None:
+    project.configure(methods={"disk_own": {"like": "disk", "sigma": "learned"}})
+    run = "results/point/{}/seed0"
+    planned = project.planned(
+        f"{run.format('diayn')}/rollouts/nominal@500.parquet", f"{run.format('disk_own')}/projection.svg"
+    )
+    assert (planned["rollout_snapshot"], planned["projection"]) == (1, 1)
+    assert project.planned("results/point_blocks/forgetting.csv")["forgetting"] == 1
+    assert project.planned("results/point/downstream.svg")["downstream"] == 1
+
+
+def test_without_run_groups_targets_can_be_given_by_path(project: Project) -> None:
+    project.configure(runs=[], tracking={"enabled": True})
+    assert project.planned()["track"] == 1
+    assert project.planned("results/point/random/seed0/metrics.csv")["train_joint"] == 1
+
+
+def test_a_report_of_a_file_that_is_not_there_is_refused_in_one_line(project: Project) -> None:
+    command = [sys.executable, "workflow/scripts/report.py", "report.html", "config/quik.yaml"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("config/quik.yaml: cannot be read: ")

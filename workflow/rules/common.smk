@@ -166,6 +166,19 @@ def of_all_runs(path):
     return lambda wildcards: _run_files(wildcards, path, CONFIG.methods)
 
 
+def in_changing_worlds(files):
+    """Return an input function that asks for these files in worlds that change, and is refused in others."""
+
+    def own(wildcards):
+        if not CONFIG.environment(wildcards.env).evolution:
+            raise WorkflowError(
+                f"environments.{wildcards.env}.evolution: missing: nothing is forgotten where the world never changes"
+            )
+        return files(wildcards)
+
+    return own
+
+
 def of_learned_runs(path):
     """Return an input function: a file of every run in which anything is learned."""
     learned = [name for name, row in CONFIG.methods.items() if row.objective != "none"]
@@ -201,6 +214,22 @@ def rollouts_and_snapshots_of_run(wildcards):
     steps = [] if row.incremental or row.objective == "none" else taken
     names = [f"{name}@{step}" for step in steps for name in conditions]
     return _rollouts(w, [*conditions, *names])
+
+
+def stats_of_snapshot(wildcards):
+    """Return stats.json of a run that has the snapshot; the configuration says which are taken."""
+    w = wildcards
+    if CONFIG.method(w.method).objective == "none":
+        raise WorkflowError(
+            f"methods.{w.method}: learns nothing, so it has no snapshots"
+        )
+    taken = CONFIG.environment(w.env).snapshots
+    if int(w.step) not in taken:
+        steps = ", ".join(map(str, taken)) or "none at all"
+        raise WorkflowError(
+            f"environments.{w.env}.snapshots: no snapshot is taken at step {w.step}; expected one of: {steps}"
+        )
+    return f"<results>/{w.env}/{w.method}/seed{w.seed}/stats.json"
 
 
 def _rollouts(w, names):

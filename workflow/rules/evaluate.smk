@@ -21,7 +21,7 @@ rule rollout:
 rule rollout_snapshot:
     """Roll out a snapshot of skills that are learned together; stats.json lists the snapshots."""
     input:
-        "<results>/{env}/{method}/seed{seed}/stats.json",
+        stats_of_snapshot,
     output:
         "<results>/{env}/{method}/seed{seed}/rollouts/{condition}@{step}.parquet",
     log:
@@ -156,6 +156,6 @@ rule track:
     log:
         "<logs>/track.log",
     params:
-        root=subpath(input[0], ancestor=2),
+        root=str(RESULTS),
     shell:
         "python -m disk track {params.root:q} --lenient --log {log:q} > {output:q}"
