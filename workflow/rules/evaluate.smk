@@ -155,6 +155,8 @@ rule track:
         "<results>/tracked.txt",
     log:
         "<logs>/track.log",
+    # SQLite's locks do not hold on every shared file system.
+    localrule: True
     params:
         root=str(RESULTS),
     shell:
