@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from disk.config.files import PROJECT, SHIPPED, read
+from disk.config.files import SHIPPED, read
 from disk.config.messages import unknown
 from disk.config.uses import FLAT
 from disk.errors import ConfigError
@@ -95,10 +95,10 @@ def layers(preset: Path) -> list[Path]:
     except OSError as error:
         raise ConfigError(f"{preset}: cannot be read: {error}") from None
     for command in COMMAND.findall(head):
-        *below, last = (PurePosixPath(name) for name in command.split())
-        if last.name == preset.name:
-            # A wheel carries config/ elsewhere.
-            return [*(SHIPPED / name.name if name.parts[0] == "config" else PROJECT / name for name in below), preset]
+        *below, own = (PurePosixPath(name) for name in command.split())
+        if own.name == preset.name:  # beside this one, or in another folder of the project
+            beside, project = preset.parent, preset.parents[1]
+            return [*(beside / over.name if over.parent == own.parent else project / over for over in below), preset]
     return [preset]
 
 
