@@ -158,6 +158,6 @@ rule track:
     # SQLite's locks do not hold on every shared file system.
     localrule: True
     params:
-        root=str(RESULTS),
+        root=subpath(output[0], parent=True),
     shell:
         "python -m disk track {params.root:q} --lenient --log {log:q} > {output:q}"
