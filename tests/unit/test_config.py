@@ -382,7 +382,7 @@ def test_jobs_of_unknown_names_are_refused_with_the_known_ones():
         loaded.skill_job("pont", "disk", 0, 0)
     with pytest.raises(ConfigError, match=r"'dusk'.*disk"):
         loaded.skill_job("point", "dusk", 0, 0)
-    with pytest.raises(ConfigError, match="skill 03"):
+    with pytest.raises(ConfigError, match="skill00 to skill02; there is no skill03"):
         loaded.skill_job("point", "disk", 0, 3)
     with pytest.raises(ConfigError, match="together"):
         loaded.skill_job("point", "random", 0, 0)
