@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from disk.config import DEFAULT_FILES, FLAT, PROJECT, SHIPPED, Config
+from disk.config import DEFAULT_FILES, FLAT, PROJECT, SHIPPED, Config, targets
 from disk.config import load as load_config
 from disk.downstream.run import read_controller
 from disk.errors import ArtefactError, ConfigError
@@ -117,7 +117,7 @@ def _presets(given: Sequence[Path]) -> list[Preset]:
     found: list[Preset] = [(given, load_config(*given))]
     for path in () if given else sorted({*SHIPPED.glob("*.yaml")} - {*DEFAULT_FILES}):
         with suppress(ConfigError):
-            found.append(([path], load_config(path)))
+            found.append((targets.layers(path), load_config(*targets.layers(path))))
     return found
 
 

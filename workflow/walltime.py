@@ -1,7 +1,8 @@
 """Memory and walltime that a training asks a cluster for, from its steps, its world and its networks.
 
 The constants are fitted to the measurements in docs/clusters.md (one core, one thread; benchmarks/requests.py). A
-request is the expected use times a margin. Each of the first three retries asks for half as much again.
+request is the expected use times a margin. Each of the first three retries asks for half as much again, except for the
+memory of a training that needs several jobs of the longest walltime: most of its retries are planned.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ def _weights(*widths: int) -> int:
 def memory_mb(job: Job, earlier: list[int], size: Size, runtime: Runtime, attempt: int = 1) -> int:
     """Return the memory to ask for, rounded up to whole 100 MB."""
     expected = expected_mb(job, earlier, size, runtime.device.startswith("cuda"))
-    return 100 * math.ceil(MEMORY_MARGIN * _more(attempt) * expected / 100)
+    # A retry may follow a walltime's end or an out-of-memory kill. Where the first is planned, one raise has to do.
+    raised = attempt if jobs_needed(job, size, runtime) == 1 else min(attempt, 2)
+    return 100 * math.ceil(MEMORY_MARGIN * _more(raised) * expected / 100)
 
 
 def minutes(job: Job, size: Size, runtime: Runtime, attempt: int = 1) -> int:
@@ -131,9 +134,9 @@ def minutes(job: Job, size: Size, runtime: Runtime, attempt: int = 1) -> int:
 
 
 def jobs_needed(job: Job, size: Size, runtime: Runtime) -> int:
-    """Return how many jobs of the longest walltime a training is spread over."""
-    expected = expected_seconds(job, size) / runtime.speed / 60
-    return max(1, math.ceil(expected / (runtime.longest_minutes or math.inf)))
+    """Return over how many jobs of the longest walltime a training may be spread, with the margin of a request."""
+    wanted = TIME_MARGIN * expected_seconds(job, size) / runtime.speed / 60
+    return max(1, math.ceil(wanted / (runtime.longest_minutes or math.inf)))
 
 
 def _more(attempt: int) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import NonNegativeInt, PositiveInt, ValidationError, create_model, model_validator
 
 from disk.config import resolve, trainings, uses
+from disk.config.arguments import typed
 from disk.config.endings import Adaptive, Aware, Budget, Curriculum
 from disk.config.environments import Change, Coordinates, Environment, Evolution, World
 from disk.config.files import DEFAULT_FILES, PROJECT, SHIPPED, alike, merge, read
@@ -61,6 +62,7 @@ __all__ = [
     "parse",
     "read",
     "schema",
+    "typed",
 ]
 
 

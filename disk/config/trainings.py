@@ -20,7 +20,10 @@ def skill_job(config: Config, env: str, method: str, seed: int, skill: int) -> S
     if not row.incremental:
         raise ConfigError(f"methods.{method}: its skills are learned together, not one after another")
     if skill >= environment.skills:
-        raise ConfigError(f"environments.{env}.skills: {environment.skills}: there is no skill {skill:02d}")
+        count = environment.skills
+        raise ConfigError(
+            f"environments.{env}: has {count} skills, skill00 to skill{count - 1:02d}; there is no skill{skill:02d}"
+        )
     owner = config.owner_of(method, skill)
     if owner != method:
         raise ConfigError(f"methods.{method}.fork: skill {skill:02d} is before the fork, it is one of {owner}'s")

@@ -16,6 +16,7 @@ import logging
 import os
 import socket
 import time
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
@@ -135,9 +136,11 @@ def claim(results: Path) -> TextIO:
     return file
 
 
-def stay_alive(folder: Path) -> list[TextIO]:
+@cache
+def stay_alive(folder: Path) -> tuple[TextIO, TextIO]:
     """Hold the locks that say this Snakemake lives, and remove what a killed one left behind in `folder`.
 
+    A process that asks again gets the locks that it has: it would wait for itself for ever.
     All living Snakemakes share the lock `alive`. Whoever gets it alone knows that Snakemake's own lock files belong to
     the dead. A second lock is this process's own: its trainings look at it (`snakemake_is_gone`).
     """
@@ -153,7 +156,7 @@ def stay_alive(folder: Path) -> list[TextIO]:
     assert alive is not None
     assert own is not None
     os.environ[ALIVE] = os.path.abspath(own.name)
-    return [alive, own]
+    return alive, own
 
 
 def snakemake_is_gone() -> bool:

@@ -66,9 +66,13 @@ def mirror_or_warn(root: Path, uri: str) -> Summary | None:
 
 def watching(out: Path, tracking: Tracking) -> AbstractContextManager[object]:
     """Return a context in which the training of `out` is mirrored live, if the configuration says so."""
+    uri = resolve_uri(tracking.uri)
     if not tracking.enabled:
         return nullcontext()
-    return Sidecar(out, resolve_uri(tracking.uri), tracking.live_after_seconds, tracking.interval_seconds)
+    if "SLURM_JOB_ID" in os.environ and uri.startswith("sqlite:"):  # several nodes would write it over NFS
+        log.info("not mirrored live: SLURM jobs share no SQLite file. `rule track` brings this to MLflow afterwards")
+        return nullcontext()
+    return Sidecar(out, uri, tracking.live_after_seconds, tracking.interval_seconds)
 
 
 def follow(skill: Path, uri: str, interval: float, parent: int) -> None:

@@ -222,11 +222,13 @@ def test_the_command_to_go_on_with_is_that_of_the_preset_that_made_the_tree(tmp_
     shutil.copytree(PROJECT / "config", tmp_path / "config")
     quick = preset_tree(tmp_path / "results" / "quick", "quick.yaml")
     assert examine(quick).text().endswith("to continue: snakemake --cores 2 --configfile config/quick.yaml")
+    compare = preset_tree(tmp_path / "results" / "compare", "quick.yaml", "compare.yaml")
+    assert examine(compare).text().endswith("--configfile config/quick.yaml config/compare.yaml"), "what it lies over"
     moved = preset_tree(tmp_path / "elsewhere", "quick.yaml")
     [line] = examine(moved).commands
     assert line.startswith(f"to continue: python -m disk train point random --seed 0 --results {moved}")
     both = [line.partition(": ")[2].split()[0] for line in examine(tmp_path).commands]
-    assert both == ["python", "snakemake"], "each tree has its own preset"
+    assert both == ["python", "snakemake", "snakemake"], "each tree has its own preset"
 
 
 def test_skills_are_counted_by_the_preset_that_made_them_or_not_at_all(trained: Path, tmp_path: Path, monkeypatch):

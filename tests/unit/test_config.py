@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disk import config
-from disk.config.targets import advise
+from disk.config.targets import advise, layers, presets
 from disk.errors import ConfigError
 from disk.storage.provenance import DOWNSTREAM, code_hash
 
@@ -163,20 +163,28 @@ def test_merge_keys_aliases_and_equal_keys_of_different_mappings_are_read_as_yam
         ("results/quick/point/hausdorff.csv", "results", "--configfile config/quick.yaml"),
         ("results/laptop/ant/disk/seed0/metrics.csv", "results/quick", "--configfile config/laptop.yaml"),
         ("results/point/hausdorff.csv", "results/quick", "ask for results/quick/point/hausdorff.csv"),
+        ("results/compare/point/hausdorff.csv", "results", "--configfile config/quick.yaml config/compare.yaml after"),
         ("results/halfchetah/hausdorff.csv", "results", "did you mean 'halfcheetah'?"),
+        ("results/walker/hausdorff.csv", "results", "or add --configfile with the file that has its row"),
+        ("results/walker/hausdorff.csv", "results", "known: ant, ant_blocks_even"),
+        ("results/ant/hausdorf.csv", "results", "did you mean results/ant/hausdorff.csv?"),
+        ("results/ant/disk/seed0/metric.csv", "results", "did you mean results/ant/disk/seed0/metrics.csv?"),
+        ("resluts/ant/hausdorff.csv", "results", "did you mean results/ant/hausdorff.csv?"),
+        ("figurs", "results", "did you mean figures?"),
+        ("results/halfcheetah", "results", "ask for a file in it, such as results/halfcheetah/hausdorff.csv"),
+        ("results/laptop", "results", "add --configfile config/laptop.yaml"),
+        ("results/statistics.csv", "results/quick", "ask for results/quick/statistics.csv"),
         ("results/ant/dsk/seed0/metrics.csv", "results", "did you mean 'disk'?"),
         ("results/quick/pont/hausdorff.csv", "results/quick", "did you mean 'point'?"),
-        ("results/quick/point/hausdorff.csv", "results/quick", None),
-        ("results/ant/flat/seed0/hierarchy/seed0.csv", "results", None),
-        ("results/ant/gallery/index.html", "results", None),
-        ("results/statistics.csv", "results/quick", None),
         ("results/of_somebody/table.csv", "results", None),
-        ("figures", "results", None),
+        ("theirs/point/table.csv", "results", None),
+        ("theirs", "results", None),
     ],
 )
 def test_a_target_that_no_rule_makes_gets_an_advice(target: str, results: str, said: str | None):
     loaded = config.load()
-    advice = advise(target, results, loaded.environments, loaded.methods)
+    files = ("hausdorff.csv", "summary.csv", "metrics.csv", "statistics.csv", "figures")
+    advice = advise(target, results, loaded.environments, loaded.methods, ("figures", "videos"), files)
     if said is None:
         assert advice is None
     else:
@@ -186,7 +194,42 @@ def test_a_target_that_no_rule_makes_gets_an_advice(target: str, results: str, s
         assert "\n" not in advice
 
 
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.name)
+def test_the_command_at_the_head_of_a_preset_gives_the_files_that_it_lies_over(preset: Path):
+    files = layers(preset)
+    assert files[-1] == preset
+    assert all(path in PRESETS for path in files)
+    over = [word for word in preset.read_text().split("\n\n")[0].split() if word.endswith("config/quick.yaml")]
+    assert bool(over) == (PROJECT / "config/quick.yaml" in files[:-1] or preset.name == "quick.yaml")
+    assert config.load(*files).runs
+
+
+def test_a_preset_over_another_is_advised_with_both():
+    at = {path.name: path for path, _ in presets()}
+    assert [path.name for path in layers(at["compare.yaml"])] == ["quick.yaml", "compare.yaml"]
+    assert layers(at["laptop.yaml"]) == [at["laptop.yaml"]]
+
+
 # ---------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"runtime": {"longest_minutes": "600"}}, {"runtime": {"longest_minutes": 600}}),
+        ({"seeds": ["0", "2"]}, {"seeds": [0, 2]}),
+        ({"tracking": {"enabled": "false", "uri": "null"}}, {"tracking": {"enabled": False, "uri": None}}),
+        ({"sac": {"hidden": ["16", "16"], "discount": "0.9"}}, {"sac": {"hidden": [16, 16], "discount": 0.9}}),
+        ({"runs": [{"envs": ["point"], "seeds": ["0"]}]}, {"runs": [{"envs": ["point"], "seeds": [0]}]}),
+        ({"tracking": {"uri": "a: b"}}, {"tracking": {"uri": "a: b"}}),
+        ({"tracking": {"uri": "%odd"}}, {"tracking": {"uri": "%odd"}}),
+        ({"retrain_on_code_change": "true", "threads": 2}, {"retrain_on_code_change": True, "threads": 2}),
+    ],
+)
+def test_numbers_within_braces_and_brackets_of_a_command_line_are_numbers(given: Any, read: Any):
+    found = config.typed(given)
+    assert found == read
+    assert repr(found) == repr(read), "1 and True are equal, and not the same"
 
 
 @pytest.mark.parametrize(
@@ -367,7 +410,7 @@ def test_jobs_of_unknown_names_are_refused_with_the_known_ones():
         loaded.skill_job("pont", "disk", 0, 0)
     with pytest.raises(ConfigError, match=r"'dusk'.*disk"):
         loaded.skill_job("point", "dusk", 0, 0)
-    with pytest.raises(ConfigError, match="skill 03"):
+    with pytest.raises(ConfigError, match="skill00 to skill02; there is no skill03"):
         loaded.skill_job("point", "disk", 0, 3)
     with pytest.raises(ConfigError, match="together"):
         loaded.skill_job("point", "random", 0, 0)

@@ -23,6 +23,24 @@ def test_the_map_from_the_paper_to_the_code_names_what_there_is():
                 assert re.search(rf"(def|class) {part}\b", code), f"{file} has no {thing}"
 
 
+def test_the_page_of_the_workflow_has_every_rule_and_every_file_that_one_makes():
+    page = (PROJECT / "docs/workflow.md").read_text()
+    files = [*(PROJECT / "workflow/rules").glob("*.smk"), PROJECT / "workflow/Snakefile"]
+    code = "\n".join(path.read_text() for path in files)
+    rules = re.findall(r"^rule (\w+):", code, re.MULTILINE)
+    assert len(rules) > 30
+    tables = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
+    assert [name for name in rules if f"`{name}`" not in tables] == []
+    outputs = {path.rpartition("/")[2] for path in re.findall(r'"<results>/([^"]+\.\w+)"', code)}
+    outputs -= {path for path in outputs if path.startswith("{")}  # names made by functions
+
+    def blank(text: str) -> str:
+        return re.sub(r"\{[^}]*\}", "{}", text)
+
+    assert len(outputs) > 30
+    assert [name for name in sorted(outputs) if blank(name) not in blank(page)] == []
+
+
 @pytest.mark.parametrize(("page", "tables"), [("docs/results.md", 8), ("docs/methods.md", 1), ("README.md", 1)])
 def test_pages_have_the_tables_of_what_was_shipped(page: str, tables: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))

@@ -54,8 +54,28 @@ def test_a_walltime_is_never_longer_than_the_cluster_gives():
     job, short = PAPER.skill_job("ant", "disk", 0, 2), runtime(longest_minutes=30)
     assert minutes(job, ANT, runtime()) > 100
     assert [minutes(job, ANT, short, attempt) for attempt in (1, 4)] == [30, 30]
-    assert jobs_needed(job, ANT, short) == 4
+    with_margin = 1.55 * expected_seconds(job, ANT) / 60
+    assert (jobs_needed(job, ANT, short) - 1) * 30 < with_margin <= jobs_needed(job, ANT, short) * 30
     assert jobs_needed(job, ANT, runtime()) == 1
+
+
+def test_planned_retries_of_a_long_training_raise_its_memory_once():
+    """A job that ends with its walltime has not run out of memory; one that was killed gets half as much again."""
+    job = PAPER.joint_job("ant_broken", "diayn", 0)
+    planned = [memory_mb(job, [], ANT, runtime(longest_minutes=600), attempt) for attempt in range(1, 7)]
+    assert planned == [planned[0], *[planned[1]] * 5]
+    assert 1.4 * planned[0] < planned[1] < 1.6 * planned[0]
+    killed = [memory_mb(job, [], ANT, runtime(), attempt) for attempt in range(1, 5)]
+    assert killed[:2] == planned[:2]
+    assert 3.2 * killed[0] < killed[3] < 3.5 * killed[0]
+
+
+def test_a_training_that_the_margin_carries_beyond_the_longest_walltime_is_spread_over_two_jobs():
+    job = PAPER.skill_job("ant", "disk", 0, 2)
+    expected = expected_seconds(job, ANT) / 60
+    barely = runtime(longest_minutes=round(1.2 * expected))
+    assert minutes(job, ANT, barely) == barely.longest_minutes, "its request is cut"
+    assert jobs_needed(job, ANT, barely) == 2
 
 
 def test_a_replay_that_is_full_or_not_inherited_asks_for_no_more():

@@ -353,24 +353,6 @@ def test_a_key_that_a_file_has_twice_is_refused_before_any_job(project: Project)
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("results/laptop/hopper/hausdorff.csv", "add --configfile config/laptop.yaml after the target"),
-        ("results/pont/hausdorff.csv", "unknown environment 'pont'; did you mean 'point'?"),
-    ],
-)
-def test_a_target_that_no_rule_makes_is_refused_with_an_advice(project: Project, target: str, said: str) -> None:
-    output = project.run("-n", target, ok=False)
-    assert f"{target}: " in output
-    assert said in output
-
-
-def test_an_unknown_skill_is_refused(project: Project) -> None:
-    output = project.run("-n", "results/point/disk/seed0/skill07/policy.safetensors", ok=False)
-    assert "there is no skill 07" in output
-
-
 def test_a_truncated_earlier_policy_is_named(project: Project) -> None:
     policy = project.path / "results/point/disk/seed0/skill00/policy.safetensors"
     stat = policy.stat()

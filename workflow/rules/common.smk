@@ -22,6 +22,10 @@ try:
     # Snakemake has read these files already, but it drops a key that is in a file twice.
     disk.config.read(map(Path, workflow.configfiles))
     SETTINGS = disk.config.merge(disk.config.read(disk.config.DEFAULT_FILES), config)
+    if workflow.modifier.parent_modifier is None:
+        # Snakemake leaves numbers within the braces or brackets of --config as text.
+        given = disk.config.typed(workflow.config_settings.config)
+        SETTINGS = disk.config.merge(SETTINGS, given)
     CONFIG = disk.config.parse(SETTINGS)
 except disk.errors.ConfigError as error:
     raise WorkflowError(str(error))
@@ -71,6 +75,12 @@ def file_of_workflow(name):
     return os.path.normpath(file.get_path_or_uri(secret_free=True))
 
 
+# Modules of the workflow's own.
+for own in ("walltime.py", "invocation.py"):
+    sys.path.insert(0, os.path.dirname(file_of_workflow(own)))
+import invocation
+
+
 def run_script(call):
     """Return the command that calls a script of this workflow, given its name and arguments.
 
@@ -111,35 +121,6 @@ def check_worlds():
                 disk.envs.make(world).close()
         except disk.errors.ConfigError as error:
             raise WorkflowError(f"environments.{env}: {error}")
-
-
-def check_targets():
-    """Refuse targets that belong to another preset or hold a misspelt name: Snakemake only says that no rule makes them."""
-    # Snakemake reads its targets after the workflow.
-    for word in sys.argv[1:]:
-        advice = disk.config.targets.advise(
-            word, str(RESULTS), CONFIG.environments, CONFIG.methods
-        )
-        if advice and not os.path.exists(word):
-            raise WorkflowError(advice)
-
-
-def claim_results():
-    """Lock the results; refuse them if a Snakemake of another directory works on them."""
-    try:
-        return disk.storage.lock.claim(RESULTS)
-    except disk.errors.ArtefactError as error:
-        raise WorkflowError(str(error))
-
-
-if workflow.is_main_process and workflow.modifier.parent_modifier is None:
-    check_targets()  # those of a module's parent are its own
-if workflow.is_main_process and not workflow.dryrun:
-    # The kernel frees these locks when this Snakemake ends. If it was killed, the next one removes its remains.
-    ALIVE = disk.storage.lock.stay_alive(Path(".snakemake/locks"))
-    CLAIM = claim_results()
-if workflow.is_main_process:
-    check_worlds()
 
 
 wildcard_constraints:
@@ -185,6 +166,19 @@ def of_all_runs(path):
     return lambda wildcards: _run_files(wildcards, path, CONFIG.methods)
 
 
+def in_changing_worlds(files):
+    """Return an input function that asks for these files in worlds that change, and is refused in others."""
+
+    def own(wildcards):
+        if not CONFIG.environment(wildcards.env).evolution:
+            raise WorkflowError(
+                f"environments.{wildcards.env}.evolution: missing: nothing is forgotten where the world never changes"
+            )
+        return files(wildcards)
+
+    return own
+
+
 def of_learned_runs(path):
     """Return an input function: a file of every run in which anything is learned."""
     learned = [name for name, row in CONFIG.methods.items() if row.objective != "none"]
@@ -220,6 +214,22 @@ def rollouts_and_snapshots_of_run(wildcards):
     steps = [] if row.incremental or row.objective == "none" else taken
     names = [f"{name}@{step}" for step in steps for name in conditions]
     return _rollouts(w, [*conditions, *names])
+
+
+def stats_of_snapshot(wildcards):
+    """Return stats.json of a run that has the snapshot; the configuration says which are taken."""
+    w = wildcards
+    if CONFIG.method(w.method).objective == "none":
+        raise WorkflowError(
+            f"methods.{w.method}: learns nothing, so it has no snapshots"
+        )
+    taken = CONFIG.environment(w.env).snapshots
+    if int(w.step) not in taken:
+        steps = ", ".join(map(str, taken)) or "none at all"
+        raise WorkflowError(
+            f"environments.{w.env}.snapshots: no snapshot is taken at step {w.step}; expected one of: {steps}"
+        )
+    return f"<results>/{w.env}/{w.method}/seed{w.seed}/stats.json"
 
 
 def _rollouts(w, names):

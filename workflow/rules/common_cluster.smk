@@ -3,7 +3,6 @@
 Changed requests rerun nothing.
 """
 
-sys.path.insert(0, os.path.dirname(file_of_workflow("walltime.py")))
 import walltime
 
 
@@ -49,7 +48,7 @@ def _check_retries(env, job, size):
     if workflow.resource_settings.nodes and jobs > allowed:
         raise WorkflowError(
             f"runtime.longest_minutes: {CONFIG.runtime.longest_minutes}: a training of {walltime.steps_of(job):,} steps in {env} is"
-            f" spread over {jobs} jobs: give --retries {jobs + 2}, or more minutes"
+            f" spread over up to {jobs} jobs: give --retries {jobs + 1}, or more minutes"
         )
 
 

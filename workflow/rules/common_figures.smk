@@ -80,6 +80,11 @@ def steps_of_skills(wildcards):
 
 def last_stats(wildcards):
     """Return stats.json of a chain's last skill. It stands for projection.safetensors, which no rule declares."""
+    env, method = wildcards.env, wildcards.method
+    if not CONFIG.projection_of(env, method):
+        raise WorkflowError(
+            f"methods.{method}: no projection.svg: its σ in {env} is given, not learned"
+        )
     return of_all_skills("stats.json")(wildcards)[-1:]
 
 

@@ -26,11 +26,18 @@ def worlds_at_work():
     return list(dict.fromkeys(env for group in groups for env in group.envs))
 
 
-def curves_of(*envs):
-    """Return an input function: the curves of every controller in these environments, or in the wildcard's."""
-    return lambda wildcards: [
+def curves_of_controllers(wildcards):
+    """Return the curves of every controller in an environment, or in all that have any."""
+    env = wildcards.get("env")
+    worlds = [env] if env else worlds_at_work()
+    if not worlds:
+        raise WorkflowError(
+            "runs: no group has `hierarchy: true`, so this figure has no panels; an environment has its own:"
+            f" {RESULTS / next(iter(CONFIG.environments))}/downstream.svg"
+        )
+    return [
         f"<results>/{env}/{method}/seed{seed}/hierarchy/seed{h}.csv"
-        for env in envs or [wildcards.env]
+        for env in worlds
         for method, seed, h in hierarchies_of(env)
     ]
 

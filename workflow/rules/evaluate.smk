@@ -21,7 +21,7 @@ rule rollout:
 rule rollout_snapshot:
     """Roll out a snapshot of skills that are learned together; stats.json lists the snapshots."""
     input:
-        "<results>/{env}/{method}/seed{seed}/stats.json",
+        stats_of_snapshot,
     output:
         "<results>/{env}/{method}/seed{seed}/rollouts/{condition}@{step}.parquet",
     log:
@@ -155,7 +155,9 @@ rule track:
         "<results>/tracked.txt",
     log:
         "<logs>/track.log",
+    # SQLite's locks do not hold on every shared file system.
+    localrule: True
     params:
-        root=subpath(input[0], ancestor=2),
+        root=subpath(output[0], parent=True),
     shell:
         "python -m disk track {params.root:q} --lenient --log {log:q} > {output:q}"

@@ -77,7 +77,7 @@ rule worlds:
 rule forgetting:
     """Compare every skill in every condition, right after its training and at the end of the run."""
     input:
-        after=of_incremental_runs("after_training.csv"),
+        after=in_changing_worlds(of_incremental_runs("after_training.csv")),
         final=of_learned_runs("metrics.csv"),
     output:
         table="<results>/{env}/forgetting.csv",

@@ -52,7 +52,7 @@ rule train_flat:
 rule downstream:
     """Tabulate and draw how fast controllers learn to reach goals with each method's skills."""
     input:
-        curves_of(),
+        curves_of_controllers,
     output:
         table="<results>/{env}/downstream.csv",
         figure=report(
@@ -77,7 +77,7 @@ rule downstream:
 rule downstream_worlds:
     """Draw one figure with a panel for each environment that has controllers."""
     input:
-        curves_of(*worlds_at_work()),
+        curves_of_controllers,
     output:
         report(
             "<results>/downstream.svg",

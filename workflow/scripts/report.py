@@ -8,12 +8,16 @@ from pathlib import Path
 from textwrap import indent
 
 from disk import config
+from disk.errors import DiskError
 from disk.figures.catalogue import computed, environments
 from disk.show.standings import standings_html
 from disk.storage.layout import METRICS, results_root
 
 report, *presets = sys.argv[1:]
-settings = config.load(*presets)
+try:
+    settings = config.load(*presets)
+except DiskError as error:
+    sys.exit(str(error))
 found = [str(path) for path in computed(settings)]
 if not found:
     sys.exit(
