@@ -3,7 +3,7 @@
 Times by the clock, the best of several, because a command that somebody waits for is waited for by the clock. The start
 of a training job is in CPU time too: that is what it takes from other jobs.
 
-    python benchmarks/workflow.py                # about two minutes; part of make bench
+    python benchmarks/workflow.py                # about five minutes; part of make bench
     python benchmarks/workflow.py --repeat 1 --shard 6000 --skip plan
 """
 
@@ -51,6 +51,42 @@ def plan(repeat: int) -> Said:
     said = subprocess.run(dry, cwd=PROJECT, capture_output=True, text=True, check=True)
     total = [line.split()[-1] for line in (said.stdout + said.stderr).splitlines() if line.startswith("total")]
     return {**best(repeat, lambda: timed(command(*dry))), "jobs": int(total[0]) if total else 0}
+
+
+MANY = """
+rule all:
+    input:
+        expand("{{i}}.txt", i=range({jobs})),
+
+rule one:
+    output:
+        "{{i}}.txt",
+    shell:
+        "sleep {seconds} && touch {{output}}"
+
+onstart:
+    {start}
+"""
+STARTS = {"as_it_is": "pass", "calm": "workflow.scheduler.job_rate_limiter = None"}
+"""What common_cluster.smk does to Snakemake's scheduler, and without it."""
+
+
+def scheduler(jobs: int, seconds: float, scratch: Path) -> Said:
+    """CPU time of Snakemake itself over so many short jobs of a toy workflow, one at a time, the jobs' own included."""
+    import resource
+
+    used: Said = {"jobs": jobs, "seconds_a_job": seconds}
+    for name, start in STARTS.items():
+        folder = scratch / name
+        folder.mkdir()
+        (folder / "Snakefile").write_text(MANY.format(jobs=jobs, seconds=seconds, start=start))
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        line = [sys.executable, "-m", "snakemake", "--cores", "1", "--quiet", "all"]
+        clock = timed(lambda: subprocess.run(line, cwd=folder, capture_output=True, check=True))  # noqa: B023
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        used[name] = {"cpu": round(cpu, 2), "clock": round(clock, 2)}
+    return used
 
 
 def first_step(env: str, scratch: Path) -> tuple[float, float]:
@@ -127,7 +163,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--shard", type=int, default=125_000, help="steps of each earlier skill")
     parser.add_argument("--rows", type=int, default=60_000, help="steps between two checkpoints")
-    parser.add_argument("--skip", default="", help="of plan, help, start, files")
+    parser.add_argument("--skip", default="", help="of plan, help, scheduler, start, files")
     parser.add_argument("--out", type=Path, default=Path("results/bench/workflow.json"))
     arguments = parser.parse_args()
     repeat, skipped = arguments.repeat, arguments.skip.split(",")
@@ -137,6 +173,9 @@ def main() -> None:
             result["plan"] = plan(repeat)
         if "help" not in skipped:
             result["help"] = best(repeat, lambda: timed(command(sys.executable, "-m", "disk", "--help")))
+        if "scheduler" not in skipped:
+            result["scheduler"] = found = scheduler(150, 0.5, Path(scratch))
+            print(f"scheduler over {found['jobs']} jobs:", *(f"{name} {found[name]['cpu']} CPU-s" for name in STARTS))
         if "start" not in skipped:
             starts = [first_step(arguments.env, Path(scratch)) for _ in range(repeat)]
             result["start_of_a_training_job"] = best_of([clock for clock, _ in starts])

@@ -86,7 +86,7 @@ def test_whole_trainings_are_measured_phase_by_phase(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_starting_saving_and_loading_are_measured(tmp_path: Path) -> None:
-    short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan")
+    short = ("--env", "point", "--repeat", "1", "--shard", "1000", "--rows", "500", "--skip", "plan,scheduler")
     found = run("workflow.py", tmp_path / "workflow.json", *short)
     names = ("help", "start_of_a_training_job", "cpu_of_its_start")
     for name in (*names, "checksums_of_19_skills", "loading_19_skills", "checkpoint"):

@@ -117,6 +117,14 @@ def test_a_finished_run_has_its_tables_figures_and_nothing_left_to_do(finished: 
     assert finished.planned() == Counter()
 
 
+def test_the_scheduler_looks_for_jobs_when_one_has_ended_and_not_ever_more_often(project: Project) -> None:
+    drawn = list((project.path / "results/point").glob("*.svg"))
+    for path in drawn:
+        path.unlink()
+    looks = project.run("--verbose").count("Resources before job selection")
+    assert len(drawn) <= looks <= 2 * len(drawn)
+
+
 def test_quickstart_prints_a_line_for_each_finished_skill_and_no_blocks_of_snakemake(project: Project) -> None:
     printed = subprocess.run(["make", "-n", "quickstart"], cwd=PROJECT, capture_output=True, text=True, check=True)
     (line,) = [line for line in printed.stdout.splitlines() if line.startswith("snakemake")]

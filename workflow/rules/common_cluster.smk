@@ -108,7 +108,19 @@ def clear_checkpoints():
             clear_finished(found.parent if run else found.with_suffix(""))
 
 
+def calm_scheduler():
+    """Let the scheduler look for jobs when one has ended, and not every second as often as jobs have ended.
+
+    Snakemake 9.27 limits its rate by default. So each of its looks starts a timer for another look a second later, and each
+    job that ends adds such a chain. After a thousand jobs it looks a thousand times a second.
+    """
+    limit = workflow.scheduling_settings.max_jobs_per_timespan
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default, which nobody asked for
+        workflow.scheduler.job_rate_limiter = None
+
+
 onstart:
+    calm_scheduler()
     check_slurm()
 
 
