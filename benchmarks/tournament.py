@@ -6,8 +6,9 @@
 
 A run of the preset comes from the first folder that has it. Values of all seeds, in the environment's first condition:
 `distinct`, `movers`, mean isolation and mean Hausdorff distance, and CPU-minutes of training. The ranking is by the
-mean rank in distinct, movers and isolation over all environments. `--page` puts the tables where a page says
-`<!-- tournament: PRESET -->`, up to `<!-- end -->`, where PRESET is the file's name without its ending.
+mean rank in distinct, movers and isolation, over the environments in which the most rows have been run. `--page` puts
+the tables where a page says `<!-- tournament: PRESET -->`, up to `<!-- end -->`, where PRESET is the file's name
+without its ending.
 """
 
 from __future__ import annotations
@@ -59,9 +60,15 @@ def planned(preset: Path) -> Iterator[tuple[str, str, int]]:
                     yield env, method, seed
 
 
+def ranked_in(runs: pd.DataFrame) -> list[str]:
+    """The environments with the most rows: a rank among two does not compare with one among twelve."""
+    rows = runs.groupby("env", sort=False)["method"].nunique()
+    return [str(env) for env in rows.index[rows == rows.max()]]
+
+
 def ranking(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean ranks of each method, 1 being the best, of its means over seeds in each environment; the best first."""
-    means = runs.groupby(["env", "method"])[list(RANKED)].mean()
+    means = runs[runs["env"].isin(ranked_in(runs))].groupby(["env", "method"])[list(RANKED)].mean()
     ranks = means.groupby("env").rank(ascending=False, method="average").groupby("method").mean()
     return ranks.assign(together=ranks.mean(axis=1)).sort_values("together", kind="stable")
 
@@ -77,11 +84,13 @@ def as_markdown(runs: pd.DataFrame) -> str:
     for env, part in runs.groupby("env", sort=False):
         lines += [f"\n{env}\n", "| method | seeds | " + " | ".join((*MEASURES, "CPU-minutes")) + " |"]
         lines.append("|" + "---|" * (len(MEASURES) + 3))
-        for method in [each for each in order if each in set(part["method"])]:
+        here = set(part["method"])
+        for method in [*(each for each in order if each in here), *sorted(here - set(order))]:
             own = part[part["method"] == method].sort_values("seed")
             cells = [" ".join(map(str, own["seed"])), *(values(own[name]) for name in (*MEASURES, "minutes"))]
             lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
-    lines += ["\nMean ranks\n", "| method | " + " | ".join((*RANKED, "together")) + " |", "|" + "---|" * 5]
+    lines += [f"\nMean ranks, {', '.join(ranked_in(runs))}\n"]
+    lines += ["| method | " + " | ".join((*RANKED, "together")) + " |", "|" + "---|" * 5]
     for method, row in ranking(runs).iterrows():
         lines.append(f"| `{method}` | " + " | ".join(values(pd.Series([value])) for value in row) + " |")
     return "\n".join(lines)

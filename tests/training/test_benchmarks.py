@@ -450,6 +450,11 @@ def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: 
     assert ranking(runs)["together"].to_dict() == pytest.approx(
         {"disk": (2.0 + 3.5 / 3) / 2, "other": (1.0 + 5.5 / 3) / 2}
     )
+    more = pd.concat([runs, runs[runs["method"] == "disk"].assign(method="third")])
+    more = more[(more["method"] != "third") | (more["env"] == "cheetah")]
+    assert set(ranking(more).index) == {"disk", "other", "third"}  # ranked on cheetah alone, where all three were run
+    assert ranking(more).loc["other", "together"] == 1.0
+    assert "Mean ranks, cheetah" in as_markdown(more)
     text = as_markdown(runs)
     assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 30 |" in text
     assert ("hopper", "disk_crossq", 2) in set(planned(PROJECT / "config/tournament.yaml"))

@@ -114,8 +114,9 @@ def calm_scheduler():
     Snakemake 9.27 limits its rate by default. So each of its looks starts a timer for another look a second later, and each
     job that ends adds such a chain. After a thousand jobs it looks a thousand times a second.
     """
+    default = (100, 1)  # jobs in a second; another limit is one that somebody asked for
     limit = workflow.scheduling_settings.max_jobs_per_timespan
-    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default, which nobody asked for
+    if limit and (limit.max_jobs, limit.timespan) == default:
         workflow.scheduler.job_rate_limiter = None
 
 
