@@ -111,8 +111,8 @@ def clear_checkpoints():
 def calm_scheduler():
     """Let the scheduler look for jobs when one has ended, and not every second as often as jobs have ended.
 
-    Snakemake 9.27 limits its rate by default. So each of its looks starts a timer for another look a second later, and each
-    job that ends adds such a chain. After a thousand jobs it looks a thousand times a second.
+    Snakemake 9.27 limits its rate by default. So each of its looks starts a timer for another look a second later, and a
+    job that ends may add such a chain. After 130 trainings it looked twenty times a second.
     """
     default = (100, 1)  # jobs in a second; another limit is one that somebody asked for
     limit = workflow.scheduling_settings.max_jobs_per_timespan
