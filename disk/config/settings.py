@@ -131,7 +131,7 @@ class Sac(Model):
     precision: Literal["bf16", "onednn"] | None = None
     """`bf16`: large matrix products of an update have factors and results in bfloat16. Sums, weights and all else stay
     in float32. The processor needs AVX512-BF16 or AMX. `onednn`: float32 by oneDNN instead of MKL, which is faster on
-    AMD's processors with AVX-512 and rounds differently. Null: float32."""
+    AMD's processors with AVX-512 and rounds differently; of the objective's networks too. Null: float32."""
     iteration: Iteration | None = None
     """Updates in bouts. Null: updates_per_step, each of the objective's model and of the policy on one batch."""
 

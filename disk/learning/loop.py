@@ -55,10 +55,10 @@ def train(training: Training, asked_to_stop: Callable[[], int]) -> None:
                 objective.start(partial(parts.sample, index))
             batch = parts.sample(index)
             if of_model:
-                metrics |= objective.update(partial(parts.sample_all, batch, index))
+                metrics |= parts.improve_model(batch, index)
             if of_policy:
                 batch = parts.relabelled(batch)
-                reward, terms = objective.reward(batch, progress=parts.progress(step))
+                reward, terms = parts.reward(batch, step)
                 metrics |= terms
                 metrics |= agent.update(parts.as_seen(batch), reward)
                 progress.update(step, metrics)

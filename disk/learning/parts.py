@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from disk.learning.projection import LearnedProjection
 from disk.learning.replay import Batch, Replay
 from disk.learning.sac import SAC
 from disk.learning.schedules import Prior, Schedule
+from disk.learning.tape import BY_ONEDNN
 from disk.skills import Skills, gather, shown
 
 
@@ -77,6 +79,21 @@ class Parts:
     def progress(self, step: int) -> float:
         """Return the share of the training that is done; rewards are annealed by it."""
         return step / self.steps if self.settling is None else self.settling.progress(step)
+
+    @property
+    def _products(self) -> AbstractContextManager[None]:
+        """Inside it the objective's networks multiply as the learner's do, except for bf16."""
+        return BY_ONEDNN if self.sac.precision == "onednn" else nullcontext()
+
+    def improve_model(self, batch: Batch, agent: int) -> Mapping[str, Tensor]:
+        """Take one step with the objective's own model, if it has one."""
+        with self._products:
+            return self.objective.update(partial(self.sample_all, batch, agent))
+
+    def reward(self, batch: Batch, step: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return a batch's rewards (B,), and their terms."""
+        with self._products:
+            return self.objective.reward(batch, progress=self.progress(step))
 
     def start_over(self, attempt: int) -> None:
         """Try the skill again, from other weights and on the same replay."""

@@ -40,16 +40,26 @@ def products_in_bf16(left: Sequence[Tensor], right: Sequence[Tensor], out: Seque
             c.copy_(product)
 
 
+class _OneDNN:
+    """Inside it all products are in float32 by oneDNN instead of MKL, which is slow on AMD's processors."""
+
+    def __enter__(self) -> None:
+        # torch asks oneDNN only if rounding to bfloat16 is allowed. oneDNN rounds on processors with AMX alone.
+        torch.set_float32_matmul_precision("medium")
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_float32_matmul_precision("highest")
+
+
+BY_ONEDNN = _OneDNN()
+
+
 def products_by_onednn(
     left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False
 ) -> None:
-    """Do the same in float32 by oneDNN instead of MKL, whose products are slow on AMD's processors."""
-    # torch asks oneDNN only if rounding to bfloat16 is allowed. oneDNN rounds on processors with AMX alone.
-    torch.set_float32_matmul_precision("medium")
-    try:
+    """Do the same in float32 by oneDNN."""
+    with BY_ONEDNN:
         products(left, right, out, add)
-    finally:
-        torch.set_float32_matmul_precision("highest")
 
 
 def products_for(precision: str | None, device: torch.device) -> Products:

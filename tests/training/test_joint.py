@@ -23,8 +23,10 @@ from disk.envs import Projected
 from disk.errors import ConfigError, Interrupted, NotFiniteError
 from disk.evaluation.run import roll_out
 from disk.learning.build import joint_parts
+from disk.learning.objectives.diayn import DiaynObjective
 from disk.learning.replay import Batch
 from disk.learning.run import finish, learn_jointly
+from disk.learning.sac import SAC
 from disk.learning.training import Training
 from disk.seeds import seed_of
 from disk.skills import load
@@ -150,6 +152,30 @@ def replayed(config: Config, method: str, where: Path) -> Training:
     finish(training, job)
     checkpoint.close()
     return training
+
+
+@pytest.mark.parametrize("precision", [None, "onednn"])
+def test_the_objectives_network_multiplies_as_the_precision_says(
+    precision: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    found: dict[str, set[str]] = {"update": set(), "reward": set(), "act": set()}
+
+    def record(kind: type, name: str) -> None:
+        own = getattr(kind, name)
+
+        def recorded(self: Any, *given: Any, **named: Any) -> Any:
+            found[name].add(torch.get_float32_matmul_precision())
+            return own(self, *given, **named)
+
+        monkeypatch.setattr(kind, name, recorded)
+
+    record(DiaynObjective, "update")
+    record(DiaynObjective, "reward")
+    record(SAC, "act")
+    learn(config_of({"environments": {"point": {"sac": {"precision": precision}}}}), "shared", tmp_path / "run")
+    inside = "medium" if precision else "highest"
+    assert found == {"update": {inside}, "reward": {inside}, "act": {"highest"}}
 
 
 def test_one_skill_acts_for_an_episode_and_the_shared_policy_is_told_which(tmp_path: Path, hooked: Any):
