@@ -2,11 +2,11 @@
 
     python benchmarks/tournament.py config/tournament.yaml results/tournament        # also of what there is so far
     python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} --page docs/methods.md
-    python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament} --page docs/methods.md
+    python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament,common} --page docs/methods.md
 
 A run of the preset comes from the first folder that has it. Values of all seeds, in the environment's first condition:
 `distinct`, `movers`, mean isolation and mean Hausdorff distance, and CPU-minutes of training. The ranking is by the
-mean rank in distinct, movers and isolation, over the environments in which the most rows have been run. `--page` puts
+mean rank in distinct, movers and isolation, of the methods that have all seeds in every environment. `--page` puts
 the tables where a page says `<!-- tournament: PRESET -->`, up to `<!-- end -->`, where PRESET is the file's name
 without its ending.
 """
@@ -60,15 +60,15 @@ def planned(preset: Path) -> Iterator[tuple[str, str, int]]:
                     yield env, method, seed
 
 
-def ranked_in(runs: pd.DataFrame) -> list[str]:
-    """The environments with the most rows: a rank among two does not compare with one among twelve."""
-    rows = runs.groupby("env", sort=False)["method"].nunique()
-    return [str(env) for env in rows.index[rows == rows.max()]]
+def everywhere(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the methods that have all seeds in every environment: other ranks would not compare."""
+    seeds = runs.groupby(["method", "env"]).size().unstack(fill_value=0)
+    return runs[runs["method"].isin(seeds.index[(seeds == seeds.max()).all(axis=1)])]
 
 
 def ranking(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean ranks of each method, 1 being the best, of its means over seeds in each environment; the best first."""
-    means = runs[runs["env"].isin(ranked_in(runs))].groupby(["env", "method"])[list(RANKED)].mean()
+    means = runs.groupby(["env", "method"])[list(RANKED)].mean()
     ranks = means.groupby("env").rank(ascending=False, method="average").groupby("method").mean()
     return ranks.assign(together=ranks.mean(axis=1)).sort_values("together", kind="stable")
 
@@ -80,16 +80,15 @@ def values(column: pd.Series[float]) -> str:
 
 def as_markdown(runs: pd.DataFrame) -> str:
     lines = []
-    order = list(ranking(runs).index)
     for env, part in runs.groupby("env", sort=False):
         lines += [f"\n{env}\n", "| method | seeds | " + " | ".join((*MEASURES, "CPU-minutes")) + " |"]
         lines.append("|" + "---|" * (len(MEASURES) + 3))
-        here = set(part["method"])
-        for method in [*(each for each in order if each in here), *sorted(here - set(order))]:
+        for method in ranking(part).index:
             own = part[part["method"] == method].sort_values("seed")
             cells = [" ".join(map(str, own["seed"])), *(values(own[name]) for name in (*MEASURES, "minutes"))]
             lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
-    lines += [f"\nMean ranks, {', '.join(ranked_in(runs))}\n"]
+    runs = everywhere(runs)
+    lines += [f"\nMean ranks, {', '.join(runs['env'].unique())}\n"]
     lines += ["| method | " + " | ".join((*RANKED, "together")) + " |", "|" + "---|" * 5]
     for method, row in ranking(runs).iterrows():
         lines.append(f"| `{method}` | " + " | ".join(values(pd.Series([value])) for value in row) + " |")
