@@ -13,7 +13,7 @@ CALMLY := 2>&1 | grep --line-buffered -vE '^(Config file|Using |Singularity|Assu
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup quickstart compare docs fast test lint format schema lock figures report ui bench soak campaign clean
+.PHONY: help setup quickstart compare docs fast test lint format schema lock figures report ui bench costs soak campaign clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,10 +91,12 @@ report: setup  ## report.html of what there is of a preset: make report CONFIG=c
 ui: setup  ## the MLflow UI over this project's runs; it opens on DISk beside other methods
 	@python workflow/scripts/ui.py $(or $(PORT),5000)
 
-bench: setup  ## our learner beside others, the time to a skill, the loop by phase, the workflow's costs, rollouts; 40 minutes
+bench: setup  ## our learner beside others, and the time to a skill; 20 minutes
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	python benchmarks/learner.py
-	python benchmarks/time_to_skill.py
+	python benchmarks/time_to_skill.py --total 9
+
+costs: setup  ## the loop by phase, the workflow's own costs, rollouts; 25 minutes
 	python benchmarks/training.py
 	python benchmarks/workflow.py
 	python benchmarks/rollouts.py

@@ -6,7 +6,7 @@ real loop of disk/learning/loop.py, with a clock around each thing that it calls
 the best turn; ratios are medians over rounds of turns that followed each other. Earlier skills are made up (see
 pretend.py).
 
-    python benchmarks/training.py                # all of it, about ten minutes; part of make bench
+    python benchmarks/training.py                # all of it, about ten minutes; part of make costs
     python benchmarks/training.py --env point --methods random,diayn --seconds 0.5 --rounds 1 --shard 2000
 """
 

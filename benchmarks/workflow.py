@@ -3,7 +3,7 @@
 Times by the clock, the best of several, because a command that somebody waits for is waited for by the clock. The start
 of a training job is in CPU time too: that is what it takes from other jobs.
 
-    python benchmarks/workflow.py                # about five minutes; part of make bench
+    python benchmarks/workflow.py                # about five minutes; part of make costs
     python benchmarks/workflow.py --repeat 1 --shard 6000 --skip plan
 """
 
