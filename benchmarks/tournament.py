@@ -2,7 +2,7 @@
 
     python benchmarks/tournament.py config/tournament.yaml results/tournament        # also of what there is so far
     python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} --page docs/methods.md
-    python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament,common} --page docs/methods.md
+    python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament,common}
 
 A run of the preset comes from the first folder that has it. Values of all seeds, in the environment's first condition:
 `distinct`, `movers`, mean isolation and mean Hausdorff distance, and CPU-minutes of training. The ranking is by the
