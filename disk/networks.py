@@ -253,6 +253,8 @@ class Adam:
     def step(self) -> None:
         """Take one step down the gradient."""
         self.steps += 1.0
+        # Moments of units that are never active decay to denormals, on which Intel's processors spend 150 cycles each.
+        torch.set_flush_denormal(True)
         torch._fused_adam_(
             *self._tensors,
             lr=self.learning_rate,
@@ -263,3 +265,4 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
+        torch.set_flush_denormal(False)

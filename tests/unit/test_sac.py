@@ -19,7 +19,7 @@ from disk.config import Sac, load
 from disk.learning.replay import Batch
 from disk.learning.sac import SAC
 from disk.learning.tape import Tape
-from disk.networks import MLP, Actor, Packed
+from disk.networks import MLP, Actor, Adam, Packed
 
 OBS, ACTIONS, BATCH = 3, 2, 16
 
@@ -483,3 +483,14 @@ def test_values_of_a_world_without_end_are_the_discounted_sum():
     with torch.no_grad():
         values = sac.critic(random_batch(3)[0].obs_action[None])
     assert float(values.mean()) == pytest.approx(2.0, abs=0.2)
+
+
+def test_a_moment_that_decays_ends_at_zero_and_not_among_slow_denormals() -> None:
+    values, gradient = torch.ones(32), torch.full((32,), 1e-30)
+    adam = Adam(values, gradient, learning_rate=1e-3)
+    adam.step()
+    gradient.zero_()
+    for _ in range(300):
+        adam.step()
+    assert torch.equal(adam.mean, torch.zeros(32))  # 1e-31 · 0.9^300 is 2e-45, a denormal
+    assert torch.tensor(1e-30) * 1e-10 > 0.0  # and the setting is as before
