@@ -166,6 +166,8 @@ CONTENDERS: dict[str, Callable[[int, int], Run]] = {
     "sb3": sb3,
     "ours_crossq": lambda o, a: ours(o, a, actor_every=3, target_every=1, **CROSSQ),
     "sbx_crossq": lambda o, a: sbx(o, a, per_call=1, algorithm="CrossQ", policy_delay=3),
+    "ours_bf16": lambda o, a: ours(o, a, actor_every=2, target_every=2, precision="bf16"),
+    "ours_crossq_bf16": lambda o, a: ours(o, a, actor_every=3, target_every=1, precision="bf16", **CROSSQ),
     "ours_layer_norm": lambda o, a: ours(o, a, actor_every=2, target_every=2, critic="layer_norm"),
     "mm_256": lambda o, a: products(*PRODUCTS["mm_256"]),
     "mm_512": lambda o, a: products(*PRODUCTS["mm_512"]),

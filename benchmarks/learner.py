@@ -17,6 +17,7 @@ import argparse
 import statistics
 from pathlib import Path
 
+import torch
 from contenders import CONTENDERS, PRODUCTS, SIZES, flops
 from turns import Worker, machine, save
 
@@ -29,6 +30,9 @@ RIVALS = {
     "sbx_crossq": "ours_crossq",
 }
 """Each with our learner set to the same work: how often actor and target are updated."""
+COSTS = {"ours_crossq": "ours", "ours_crossq_bf16": "ours_bf16", "ours_layer_norm": "ours"}
+"""Other critics: what an update of theirs costs in terms of plain SAC's. CrossQ's goal is 1.25."""
+NEED_BF16 = ("ours_bf16", "ours_crossq_bf16")
 TARGETS = {"sbx": (1.1, 1.25), "pytorch_sac": (1.4, 1.6), "sb3": (1.3, 1.5), "limit": (0.6, 0.7)}
 
 
@@ -88,20 +92,26 @@ def show(rates: dict[str, dict[str, float]], size: str, threads: int) -> None:
                 f"{target:{width}.2f}" for target, width in zip(TARGETS.get(name, ()), (6, 9), strict=False)
             )
         print(line)
+    for name, plain in COSTS.items():
+        if name in rates and plain in rates:
+            best, median = (rates[plain][kind] / rates[name][kind] for kind in ("cpu_best", "cpu_median"))
+            print(f"{name} takes {best:.2f} times the CPU time of {plain} (best), {median:.2f} (median)")
     if "limit" in rates:
         print(f"products at {rates['limit']['gflops']:.0f} GFLOP/s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare our SAC learner with others.")
-    parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"of {', '.join(CONTENDERS)}")
+    parser.add_argument("--contenders", help=f"of {', '.join(CONTENDERS)} (default: all this processor can run)")
     parser.add_argument("--sizes", default="ant,halfcheetah", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=20, help="turns of each with one thread; a tenth of it with more")
     parser.add_argument("--out", type=Path, default=Path("results/bench/learner.json"))
     arguments = parser.parse_args()
-    names = arguments.contenders.split(",")
+    able = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    runnable = [name for name in CONTENDERS if able or name not in NEED_BF16]
+    names = arguments.contenders.split(",") if arguments.contenders else runnable
     unknown = [name for name in names if name not in CONTENDERS]
     if unknown:
         parser.error(f"unknown contenders: {', '.join(unknown)}")

@@ -14,7 +14,7 @@ from disk.errors import ConfigError
 from disk.networks import MLP, LayerNormMLP, Packed
 
 THIN = 64
-"""Products with fewer rows, columns or terms than this stay in float32: rounding them would save little."""
+"""Products with fewer rows, columns or terms than this stay in float32 in bf16 too."""
 Products = Callable[..., None]
 
 
@@ -27,10 +27,16 @@ def products(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tens
             torch.mm(a, b, out=c)
 
 
+def thin(a: Tensor, b: Tensor) -> bool:
+    """Return True if rounding the factors of a · b would save little."""
+    rows, terms = a.shape
+    return min(rows, terms, b.shape[1]) < THIN
+
+
 def products_in_bf16(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False) -> None:
     """Do the same with factors and results rounded to bfloat16. The sums inside a product are in float32."""
     for a, b, c in zip(left, right, out, strict=True):
-        if min(*a.shape, b.shape[1]) < THIN:
+        if thin(a, b):
             products([a], [b], [c], add)
             continue
         product = torch.mm(a.bfloat16(), b.bfloat16())
@@ -41,7 +47,7 @@ def products_in_bf16(left: Sequence[Tensor], right: Sequence[Tensor], out: Seque
 
 
 class _OneDNN:
-    """Inside it all products are in float32 by oneDNN instead of MKL, which is slow on AMD's processors."""
+    """Inside it products are by oneDNN instead of MKL: in float32, or with factors in bfloat16 where there is AMX."""
 
     def __enter__(self) -> None:
         # torch asks oneDNN only if rounding to bfloat16 is allowed. oneDNN rounds on processors with AMX alone.
@@ -62,6 +68,12 @@ def products_by_onednn(
         products(left, right, out, add)
 
 
+def products_by_amx(left: Sequence[Tensor], right: Sequence[Tensor], out: Sequence[Tensor], add: bool = False) -> None:
+    """Do the same with factors rounded to bfloat16 by AMX. Sums and results are in float32."""
+    for a, b, c in zip(left, right, out, strict=True):
+        (products if thin(a, b) else products_by_onednn)([a], [b], [c], add)
+
+
 def products_for(precision: str | None, device: torch.device) -> Products:
     """Return the products of a `sac.precision`. Refuse one that this device would only emulate, or round."""
     if precision is None:
@@ -73,7 +85,9 @@ def products_for(precision: str | None, device: torch.device) -> Products:
                 "expected null or bf16"
             )
         return products_by_onednn
-    if device.type == "cpu" and not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+    if device.type == "cpu" and torch.cpu._is_amx_tile_supported():
+        return products_by_amx
+    if device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():
         raise ConfigError(
             f"sac.precision: {precision}: this processor has neither AVX512-BF16 nor AMX: expected null, or a GPU"
         )

@@ -13,13 +13,22 @@ from disk.cli import main
 from disk.config import Sac
 from disk.errors import ConfigError
 from disk.learning import compare
-from disk.learning.tape import THIN, products, products_by_onednn, products_for, products_in_bf16
+from disk.learning.tape import (
+    THIN,
+    Products,
+    products,
+    products_by_amx,
+    products_by_onednn,
+    products_for,
+    products_in_bf16,
+)
 
 
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor with bfloat16. torch emulates it on others."""
+    """A processor with bfloat16 and without AMX. torch emulates it on others."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
 
 
 @pytest.mark.parametrize("add", [False, True])
@@ -34,10 +43,23 @@ def test_a_product_in_bf16_has_rounded_factors_exact_sums_and_a_rounded_result(a
     assert not torch.equal(out, before + a @ b if add else a @ b)
 
 
-def test_a_thin_product_stays_in_single_precision() -> None:
+@pytest.mark.parametrize("add", [False, True])
+def test_a_product_by_amx_has_rounded_factors_and_an_exact_result(add: bool) -> None:
+    a, b, before = torch.randn(256, 257), torch.randn(257, 256), torch.randn(256, 256)
+    out = before.clone()
+    products_by_amx([a], [b], [out], add)
+    if torch.cpu._is_amx_tile_supported():
+        a, b = a.bfloat16(), b.bfloat16()  # elsewhere oneDNN does not round
+    exact = a.double() @ b.double() + (before.double() if add else 0.0)
+    torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=2e-4)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize("rounding", [products_in_bf16, products_by_amx])
+def test_a_thin_product_stays_in_single_precision(rounding: Products) -> None:
     a, b = torch.randn(256, THIN - 1), torch.randn(THIN - 1, 256)
     one, two = torch.empty(256, 256), torch.empty(256, 256)
-    products_in_bf16([a], [b], [one])
+    rounding([a], [b], [one])
     products([a], [b], [two])
     assert torch.equal(one, two)
 
@@ -64,6 +86,13 @@ def test_a_processor_without_bf16_is_refused_with_the_key_and_what_to_write(monk
     with pytest.raises(ConfigError, match=r"sac\.precision: bf16: .*neither AVX512-BF16 nor AMX: expected null"):
         make(precision="bf16")
     assert products_for(None, CPU) is products
+    assert products_for("bf16", torch.device("cuda")) is products_in_bf16
+
+
+def test_bf16_is_amx_where_there_is_amx(able: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert products_for("bf16", CPU) is products_in_bf16
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert products_for("bf16", CPU) is products_by_amx
     assert products_for("bf16", torch.device("cuda")) is products_in_bf16
 
 
