@@ -140,13 +140,14 @@ def _baselines(algorithm: Any, observations: int, actions: int, **settings: Any)
     return model
 
 
-PRODUCTS = {"mm_256": (256, 20), "mm_512": (512, 3)}
+PRODUCTS = {"mm_256": (256, 20), "mm_512": (512, 3), "mm_256_onednn": (256, 20)}
 """Square products: their size, and how many of them count as an update, so that stretches are about equally long."""
 
 
-def products(size: int, many: int) -> Run:
+def products(size: int, many: int, precision: str = "highest") -> Run:
     import torch
 
+    torch.set_float32_matmul_precision(precision)
     a, b, c = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
 
     def run(updates: int) -> None:
@@ -156,22 +157,39 @@ def products(size: int, many: int) -> Run:
     return run
 
 
+def with_precisions(name: str, *precisions: str, **settings: Any) -> dict[str, Callable[[int, int], Run]]:
+    """Our learner with these settings, by MKL's products and once more for each other precision."""
+    return {
+        "_".join(filter(None, (name, precision))): partial(ours, precision=precision, **settings)
+        for precision in (None, *precisions)
+    }
+
+
 CONTENDERS: dict[str, Callable[[int, int], Run]] = {
-    "ours": lambda o, a: ours(o, a, actor_every=2, target_every=2),
+    **with_precisions("ours", "onednn", "bf16", actor_every=2, target_every=2),
     "pytorch_sac": pytorch_sac,
-    "ours_as_sbx": lambda o, a: ours(o, a, actor_every=2, target_every=1),
-    "sbx": lambda o, a: sbx(o, a, per_call=1),
-    "sbx_20_a_call": lambda o, a: sbx(o, a, per_call=20),
-    "ours_as_sb3": lambda o, a: ours(o, a, actor_every=1, target_every=1),
+    **with_precisions("ours_as_sbx", "onednn", actor_every=2, target_every=1),
+    "sbx": partial(sbx, per_call=1),
+    "sbx_20_a_call": partial(sbx, per_call=20),
+    **with_precisions("ours_as_sb3", "onednn", actor_every=1, target_every=1),
     "sb3": sb3,
-    "ours_crossq": lambda o, a: ours(o, a, actor_every=3, target_every=1, **CROSSQ),
-    "sbx_crossq": lambda o, a: sbx(o, a, per_call=1, algorithm="CrossQ", policy_delay=3),
-    "ours_bf16": lambda o, a: ours(o, a, actor_every=2, target_every=2, precision="bf16"),
-    "ours_crossq_bf16": lambda o, a: ours(o, a, actor_every=3, target_every=1, precision="bf16", **CROSSQ),
-    "ours_layer_norm": lambda o, a: ours(o, a, actor_every=2, target_every=2, critic="layer_norm"),
+    **with_precisions("ours_crossq", "onednn", "bf16", actor_every=3, target_every=1, **CROSSQ),
+    "sbx_crossq": partial(sbx, per_call=1, algorithm="CrossQ", policy_delay=3),
+    "ours_layer_norm": partial(ours, actor_every=2, target_every=2, critic="layer_norm"),
     "mm_256": lambda o, a: products(*PRODUCTS["mm_256"]),
     "mm_512": lambda o, a: products(*PRODUCTS["mm_512"]),
+    "mm_256_onednn": lambda o, a: products(*PRODUCTS["mm_256_onednn"], precision="medium"),
 }
+
+
+def able(name: str) -> bool:
+    """Whether this processor can run a contender."""
+    import torch
+
+    amx = torch.cpu._is_amx_tile_supported()
+    if name.endswith("_onednn"):
+        return not amx  # it would round to bfloat16
+    return not name.endswith("_bf16") or amx or torch.cpu._is_avx512_bf16_supported()
 
 
 def work(run: Run, stretch: int, seconds: float) -> dict[str, float]:
