@@ -1,14 +1,15 @@
-"""Which parts of a reward or of a learner make skills move: the table of a preset's runs, from their metrics.csv files.
+r"""Which parts of a reward or of a learner make skills move: the table of a preset's runs, from their metrics.csv files.
 
     python benchmarks/tournament.py config/tournament.yaml results/tournament        # also of what there is so far
-    python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} --page docs/methods.md
+    python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} \
+        --pages docs/{methods,tournament}.md
     python benchmarks/tournament.py benchmarks/learner.yaml docs/results/{learner,tournament,common}
 
 A run of the preset comes from the first folder that has it. Values of all seeds, in the environment's first condition:
 `distinct`, `movers`, mean isolation and mean Hausdorff distance, and CPU-minutes of training. The ranking is by the
-mean rank in distinct, movers and isolation, of the methods that have all seeds in every environment. `--page` puts
+mean rank in distinct, movers and isolation, of the methods that have all seeds in every environment. `--pages` puts
 the tables where a page says `<!-- tournament: PRESET -->`, up to `<!-- end -->`, where PRESET is the file's name
-without its ending.
+without its ending. `<!-- brief tournament: PRESET -->` gets the means in one table.
 """
 
 from __future__ import annotations
@@ -95,19 +96,38 @@ def as_markdown(runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def in_brief(runs: pd.DataFrame) -> str:
+    """One row a method: means over seeds of distinct skills and of isolation in each environment, and the mean rank."""
+    ranks = ranking(everywhere(runs))["together"]
+    found = runs.groupby(["method", "env"])[["distinct", "isolation"]].mean()
+    envs = list(runs["env"].unique())
+    lines = ["| row | " + " | ".join(f"`{env}`" for env in envs) + " | mean rank |", "|" + "---|" * (len(envs) + 2)]
+    others = [method for method in ranking(runs).index if method not in ranks.index]
+    for method in (*ranks.index, *others):
+        rows = [found.loc[(method, env)] if (method, env) in found.index else None for env in envs]
+        cells = ["–" if row is None else f"{row['distinct']:.1f}, {row['isolation']:.1f} m" for row in rows]
+        rank = f"{ranks[method]:.1f}" if method in ranks.index else "–"
+        lines.append(f"| `{method}` | " + " | ".join(cells) + f" | {rank} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--page", type=Path, help="the page whose tables to bring up to date")
+    parser.add_argument("--pages", type=Path, nargs="+", default=[], help="pages whose tables to bring up to date")
     given = parser.parse_args()
     runs = measured(planned(given.preset), given.results)
     if runs.empty:
         raise SystemExit(f"{', '.join(map(str, given.results))}: no run of {given.preset} has a metrics.csv yet")
-    print(tables := as_markdown(runs))
-    if given.page:
-        found = re.compile(rf"(<!-- tournament: {given.preset.stem} -->\n).*?(<!-- end -->)", re.DOTALL)
-        given.page.write_text(found.sub(lambda at: f"{at[1]}{tables}\n\n{at[2]}", given.page.read_text()))
+    tables = {"tournament": as_markdown(runs), "brief tournament": f"\n{in_brief(runs)}"}
+    print(*tables.values(), sep="\n")
+    for page in given.pages:
+        text = page.read_text()
+        for kind, table in tables.items():
+            found = re.compile(rf"(<!-- {kind}: {given.preset.stem} -->\n).*?(<!-- end -->)", re.DOTALL)
+            text = found.sub(lambda at, table=table: f"{at[1]}{table}\n\n{at[2]}", text)
+        page.write_text(text)
 
 
 if __name__ == "__main__":

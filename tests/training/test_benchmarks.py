@@ -417,7 +417,7 @@ def test_controllers_are_told_by_the_ends_of_their_curves(tmp_path: Path) -> Non
 
 
 def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: Path) -> None:
-    from tournament import as_markdown, measured, planned, ranking
+    from tournament import as_markdown, in_brief, measured, planned, ranking
 
     from disk.storage.files import save_stats
 
@@ -457,6 +457,11 @@ def test_the_tournament_ranks_by_three_measures_and_prints_every_seed(tmp_path: 
     assert re.findall("`(.*?)`", as_markdown(more).partition("Mean ranks, cheetah, swimmer")[2]) == ["disk"]
     full = pd.concat([more, more[(more["method"] == "other") & (more["env"] == "cheetah")].assign(seed=1)])
     assert re.findall("`(.*?)`", as_markdown(full).partition("Mean ranks")[2]) == ["other", "disk"]
+    assert in_brief(more).splitlines()[2:] == [
+        "| `disk` | 1.5, 2.0 m | 2.0, 5.0 m | 1.0 |",
+        "| `other` | 2.0, 4.0 m | 1.0, 1.0 m | – |",
+        "| `third` | 1.5, 2.0 m | – | – |",
+    ]
     text = as_markdown(runs)
     assert "| `disk` | 0 1 | 1 2 | 1 1 | 2 2 | – – | 3 30 |" in text
     assert ("hopper", "disk_crossq", 2) in set(planned(PROJECT / "config/tournament.yaml"))
