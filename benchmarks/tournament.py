@@ -1,4 +1,4 @@
-r"""Which parts of a reward or of a learner make skills move: the table of a preset's runs, from their metrics.csv files.
+r"""Which parts of a reward or learner make skills move: the table of a preset's runs, from their metrics.csv files.
 
     python benchmarks/tournament.py config/tournament.yaml results/tournament        # also of what there is so far
     python benchmarks/tournament.py config/tournament.yaml docs/results/{tournament,common} \
