@@ -41,7 +41,7 @@ BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAMS = ("apt-get", "make", "mlflow", "npm", "pip", "python", "sbatch", "snakemake", "squeue", "ssh")
 INLINE = re.compile(rf"`((?:{'|'.join(PROGRAMS)})[\w./-]* [^`]+)`")
 RECORDER = r"""
-command_not_found_handle() { printf '%s\x1f' "$@" >&3; printf '\x1e' >&3; }
+command_not_found_handle() { local one; printf -v one '%s\x1f' "$@"; printf '%s\x1e' "$one" >&3; }
 cd() { command_not_found_handle cd "$@"; }
 source() { command_not_found_handle source "$@"; }
 EDITOR=editor
